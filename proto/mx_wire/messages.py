@@ -1,0 +1,41 @@
+"""The messages and enumerations of `model_express.p2p`, under their own names."""
+
+from mx_wire._stubs.p2p_pb2 import (
+    ArtifactSourceMetadata,
+    BackendFramework,
+    GetMetadataRequest,
+    GetMetadataResponse,
+    ListSourcesRequest,
+    ListSourcesResponse,
+    MxSourceType,
+    PublishMetadataRequest,
+    PublishMetadataResponse,
+    SourceIdentity,
+    SourceInstanceRef,
+    SourceStatus,
+    TensorDescriptor,
+    TensorSourceMetadata,
+    UpdateStatusRequest,
+    UpdateStatusResponse,
+    WorkerMetadata,
+)
+
+__all__ = [
+    "ArtifactSourceMetadata",
+    "BackendFramework",
+    "GetMetadataRequest",
+    "GetMetadataResponse",
+    "ListSourcesRequest",
+    "ListSourcesResponse",
+    "MxSourceType",
+    "PublishMetadataRequest",
+    "PublishMetadataResponse",
+    "SourceIdentity",
+    "SourceInstanceRef",
+    "SourceStatus",
+    "TensorDescriptor",
+    "TensorSourceMetadata",
+    "UpdateStatusRequest",
+    "UpdateStatusResponse",
+    "WorkerMetadata",
+]
