@@ -115,7 +115,7 @@ def _with_token(details: Any, tokens: TokenFile) -> Any:
     return _Details(details.method, details.timeout, metadata, details.credentials, details.wait_for_ready, compression)
 
 
-class _TokenInterceptor(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]
+class _TokenInterceptor(grpc.UnaryUnaryClientInterceptor):
     def __init__(self, tokens: TokenFile) -> None:
         self._tokens = tokens
 
@@ -123,7 +123,7 @@ class _TokenInterceptor(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-
         return continuation(_with_token(client_call_details, self._tokens), request)
 
 
-class _AioTokenInterceptor(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]
+class _AioTokenInterceptor(grpc.aio.UnaryUnaryClientInterceptor):
     def __init__(self, tokens: TokenFile) -> None:
         self._tokens = tokens
 

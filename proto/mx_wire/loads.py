@@ -43,7 +43,7 @@ def read_load(row: SourceInstanceRef) -> float | None:
     if row.HasField("source_load"):
         return row.source_load
     load = None
-    for field in UnknownFieldSet(row):
+    for field in UnknownFieldSet(row):  # type: ignore[attr-defined]  # its type stub lacks __iter__
         if field.field_number == _DRAFT_FIELD and field.wire_type == _FIXED32:
             (load,) = struct.unpack("<f", struct.pack("<I", field.data))  # the last one wins, as in any parser
     return load
