@@ -1,6 +1,8 @@
 """The exporter's nouns: frozen values that the parsers make, the decisions take and the exposition shows.
 
 No I/O here and no clock: every time in these values is seconds of one monotonic clock, read by whoever made them.
+Discovery makes `Source`s, the engines make `Usage`s, the NIC side makes `Device`s, `PortReading`s and `PortStatus`es;
+the blend makes one `SourceLoad` per source (or per GPU of it), and a `Snapshot` holds all that one tick knew.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ class Source:
     endpoints: tuple[Endpoint, ...] = ()
     #: Devices or device:port that the pod names itself (annotation, UCX_NET_DEVICES, MX_RDMA_NIC_PIN).
     nic_devices: tuple[str, ...] = ()
+    #: The same, one per GPU in the order of the GPUs' indices (MX_RDMA_NIC_PIN with a comma); goes before nic_devices.
+    nic_pins: tuple[str, ...] = ()
     #: PCI addresses of the NIC functions that a device plugin gave to the pod.
     nic_addresses: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
@@ -64,10 +68,84 @@ class PortId:
 
 
 class Direction(enum.Enum):
-    """OpenTelemetry's `network.io.direction`."""
+    """OpenTelemetry's `network.io.direction`; an RDMA READ of weights is transmit at the source."""
 
     TRANSMIT = "transmit"
     RECEIVE = "receive"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Device:
+    """What is fixed about an RDMA device for as long as it stays registered."""
+
+    name: str
+    #: Changes when the device goes and comes back, even under the same name: its counters start anew then.
+    identity: str
+    ports: tuple[int, ...]
+    driver: str = ""  # mlx5_core, bnxt_en, ...; "" when sysfs does not say
+    link_layer: str = ""  # of its first port: InfiniBand, Ethernet, Unspecified (EFA)
+    pci_address: str | None = None
+    #: The chain of PCI addresses from the root complex down to the device, both included.
+    pci_path: tuple[str, ...] = ()
+    numa_node: int | None = None
+    #: PCI address of the physical function, when this device is a virtual one.
+    physical_function: str | None = None
+    #: PCI addresses of virtual functions that exist but whose RDMA devices cannot be seen from here.
+    hidden_functions: tuple[str, ...] = ()
+    #: PCI addresses of the other ports that a bond joined to this device.
+    bonded_addresses: tuple[str, ...] = ()
+    #: Physical ports that carry this device's traffic now; None when it is a bond of unknown width.
+    rails: int | None = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Count:
+    """A byte counter as read: its value, or why there is none."""
+
+    value: int | None
+    at: float  # the clock, read beside the counter
+    reason: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PortReading:
+    """One port at one tick, as the files said it."""
+
+    port: PortId
+    identity: str  # of its device and of the files the bytes came from: another identity is another counter
+    active: bool | None  # None: the state could not be read
+    limit: float | None  # bytes a second in each direction; None unless active and believable
+    transmit: Count
+    receive: Count
+    #: Whatever could not be read or believed on this tick, as (part, reason).
+    faults: tuple[tuple[str, str], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flow:
+    """One direction of one port over the window that ended at the last tick."""
+
+    total: int | None = None  # bytes since the device appeared
+    rate: float | None = None  # bytes a second
+    utilization: float | None = None  # in [0, 1]
+    peak: float | None = None  # the highest of the last 30 s, in [0, 1]
+    reason: str | None = None  # why utilization is None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PortStatus:
+    """One port as the exposition shows it. A physical function's flows include those of its virtual functions."""
+
+    port: PortId
+    device: Device
+    up: bool | None
+    limit: float | None
+    transmit: Flow
+    receive: Flow
+
+    def flow(self, direction: Direction) -> Flow:
+        """The flow of one direction."""
+        return self.transmit if direction is Direction.TRANSMIT else self.receive
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
