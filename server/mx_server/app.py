@@ -1,0 +1,133 @@
+"""A whole server from its settings: backend, gRPC service with health and reflection, reaper, metrics page.
+
+Used by `cli`, by the lab and by tests: `async with Server(settings) as server: ... server.address`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import TracebackType
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from mx_server.backends import Backend
+from mx_server.backends.opening import opened
+from mx_server.http import MetricsPage
+from mx_server.reaper import Reaper
+from mx_server.service import P2pService
+from mx_server.settings import BadSetting, Settings
+from mx_server.telemetry import Telemetry
+from mx_wire import SERVICE, add_p2p_service_to_server
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+class Server:
+    """One running server; addresses are known once it is entered.
+
+    Attributes:
+        address: `host:port` of the gRPC service.
+        metrics_address: `host:port` of the metrics page; None when there is none.
+    """
+
+    def __init__(self, settings: Settings, backend: Backend | None = None) -> None:
+        self.settings = settings
+        self.address = ""
+        self.metrics_address: str | None = None
+        self.telemetry = Telemetry(settings.backend, "grpcs" if settings.tls else "grpc")
+        self._given = backend
+        self._health = health.aio.HealthServicer()
+        self._rest = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Server:
+        """Start everything.
+
+        Raises:
+            BadSetting: An address is taken or malformed, or a file cannot be read.
+            BackendUnavailable: The backend does not answer.
+        """
+        async with contextlib.AsyncExitStack() as starting:
+            backend = self._given or await opened(self.settings)
+            starting.push_async_callback(backend.close)
+            await self._start_metrics(starting)
+            self._start_reaper(backend, starting)
+            await self._start_grpc(backend, starting)
+            self._rest = starting.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Say NOT_SERVING, let calls in flight finish within the grace, then stop the rest."""
+        await self._rest.aclose()
+
+    async def _start_metrics(self, starting: contextlib.AsyncExitStack) -> None:
+        if self.settings.metrics_listen is not None:
+            page = MetricsPage(self.telemetry)
+            self.metrics_address = await page.start(self.settings.metrics_listen)
+            starting.push_async_callback(page.stop)
+
+    def _start_reaper(self, backend: Backend, starting: contextlib.AsyncExitStack) -> None:
+        settings = self.settings
+        reaper = Reaper(
+            backend,
+            self.telemetry,
+            _milliseconds(settings.heartbeat_timeout),
+            _milliseconds(settings.gc_timeout),
+            settings.reaper_interval,
+        )
+        task = asyncio.create_task(reaper.run(), name="mx-server reaper")
+        starting.push_async_callback(_ended, task)
+
+    async def _start_grpc(self, backend: Backend, starting: contextlib.AsyncExitStack) -> None:
+        settings = self.settings
+        server = grpc.aio.server(options=_options(settings))
+        service = P2pService(
+            backend,
+            self.telemetry,
+            _milliseconds(settings.heartbeat_timeout),
+            dialect=settings.dialect,
+            keeps_load=settings.keeps_load,
+            backend_timeout=settings.backend_timeout,
+        )
+        add_p2p_service_to_server(service, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        self.address = _bound(server, settings)
+        await server.start()
+        for name in ("", SERVICE):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        starting.push_async_callback(server.stop, settings.grace)
+        starting.push_async_callback(self._health.enter_graceful_shutdown)
+
+
+def _options(settings: Settings) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        # Two servers on one port would share its connections in silence.
+        ("grpc.so_reuseport", 0),
+        # Clients of this project ping every 10 s, also between calls.
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+
+
+def _bound(server: grpc.aio.Server, settings: Settings) -> str:
+    host, colon, port = settings.listen.rpartition(":")
+    if not (colon and host and port.isdigit() and int(port) < 65536):
+        raise BadSetting(f"--listen {settings.listen!r}: give host:port, such as 0.0.0.0:8001")
+    try:
+        actual = server.add_insecure_port(settings.listen)
+    except RuntimeError as error:
+        raise BadSetting(f"--listen {settings.listen}: cannot listen there: is the port taken?") from error
+    return f"{host}:{actual}"
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

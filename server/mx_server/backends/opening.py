@@ -1,0 +1,30 @@
+"""From settings to a backend that has answered once. Called by `app`; imports only what the choice needs."""
+
+from __future__ import annotations
+
+from mx_server.backends import Backend
+from mx_server.settings import BadSetting, Settings
+
+
+async def opened(settings: Settings) -> Backend:
+    """Open the backend that `settings` names.
+
+    Raises:
+        BadSetting: No such backend.
+        BackendUnavailable: It does not answer.
+    """
+    backend = _made(settings)
+    try:
+        await backend.check()
+    except BaseException:
+        await backend.close()
+        raise
+    return backend
+
+
+def _made(settings: Settings) -> Backend:
+    if settings.backend == "memory":
+        from mx_server.backends.memory import MemoryBackend
+
+        return MemoryBackend()
+    raise BadSetting(f"--backend {settings.backend!r}: give memory, redis or kubernetes")

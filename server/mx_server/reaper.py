@@ -1,0 +1,68 @@
+"""The loop that marks silent sources STALE and forgets long-stale ones; it also counts rows for the metrics.
+
+Started by `app` on every replica. Each change is made only if the row is still as the scan read it, so that replicas
+do not undo a heartbeat or each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from mx_server.backends import Backend, BackendUnavailable
+from mx_server.records import Row
+from mx_server.rules import counted, reaping
+from mx_server.telemetry import Telemetry
+
+_log = logging.getLogger("mx_server")
+
+
+class Reaper:
+    """Scans the backend every `interval` seconds.
+
+    Args:
+        backend: Whose rows.
+        telemetry: Where the counts go.
+        heartbeat_timeout: Milliseconds without an update after which an active row goes STALE.
+        gc_timeout: Milliseconds after which a STALE row is forgotten.
+        interval: Seconds between scans.
+    """
+
+    def __init__(
+        self, backend: Backend, telemetry: Telemetry, heartbeat_timeout: int, gc_timeout: int, interval: float
+    ) -> None:
+        self._backend = backend
+        self._telemetry = telemetry
+        self._heartbeat_timeout = heartbeat_timeout
+        self._gc_timeout = gc_timeout
+        self._interval = interval
+
+    async def run(self) -> None:
+        """Scan for ever; a scan that fails is logged and the next one tries again."""
+        while True:
+            try:
+                await asyncio.wait_for(self.scan(), max(self._interval, 10.0))
+            except (BackendUnavailable, TimeoutError) as error:
+                self._telemetry.scanned(None)
+                self._telemetry.backend_failed("scan")
+                _log.warning("scan: %s backend: %s", self._backend.name, error or "no answer in time")
+            except Exception:  # noqa: BLE001 - a defect in one scan must not end the loop
+                self._telemetry.scanned(None)
+                _log.exception("scan failed; this is a defect of mx-server")
+            await asyncio.sleep(self._interval)
+
+    async def scan(self) -> None:
+        """One pass."""
+        listing = await self._backend.listing(None)
+        self._telemetry.scanned(counted(listing.rows))
+        work = reaping(listing, self._heartbeat_timeout, self._gc_timeout)
+        await self._apply("stale", work.stale, self._backend.expire)
+        await self._apply("forgotten", work.forget, self._backend.forget)
+
+    async def _apply(self, action: str, rows: Iterable[Row], change: Callable[[Row], Awaitable[bool]]) -> None:
+        changed = [row for row in rows if await change(row)]
+        self._telemetry.reaped(action, len(changed))
+        if changed:
+            names = ", ".join(row.head.worker_id for row in changed[:10])
+            _log.info("scan: %d %s: %s%s", len(changed), action, names, ", ..." if len(changed) > 10 else "")

@@ -1,0 +1,188 @@
+"""The P2pService: each call checked by `requests`, carried out by the backend, answered by `answers`.
+
+Registered on a gRPC server by `app`. What a caller did wrong comes back as `success=false` (or `found=false`) with
+the field's name, as the upstream server does it; what the backend could not do comes back as UNAVAILABLE. No call
+ends in UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import grpc
+
+from mx_server import answers, requests
+from mx_server.backends import Backend, BackendUnavailable, RegistrationRefused
+from mx_server.records import Outcome, StatusUpdate, Verdict
+from mx_server.rules import chosen
+from mx_server.telemetry import Telemetry
+from mx_wire import (
+    Dialect,
+    GetMetadataRequest,
+    GetMetadataResponse,
+    ListSourcesRequest,
+    ListSourcesResponse,
+    P2pServiceServicer,
+    PublishMetadataRequest,
+    PublishMetadataResponse,
+    UpdateStatusRequest,
+    UpdateStatusResponse,
+)
+
+if TYPE_CHECKING:
+    _Context = grpc.aio.ServicerContext[Any, Any]  # generic in the stubs only
+
+_log = logging.getLogger("mx_server")
+_T = TypeVar("_T")
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+#: An answer and the word it is counted under.
+_Answer = tuple[_Response, str]
+
+
+class P2pService(P2pServiceServicer):
+    """The four calls.
+
+    Args:
+        backend: Where rows live.
+        telemetry: Where calls are counted.
+        heartbeat_timeout: Milliseconds after which a READY row is no longer listed as READY.
+        dialect: Which numbering of the load goes into rows.
+        keeps_load: False takes the load and drops it, like a server from before the field.
+        backend_timeout: Seconds to wait for the backend.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        telemetry: Telemetry,
+        heartbeat_timeout: int,
+        *,
+        dialect: Dialect = Dialect.BOTH,
+        keeps_load: bool = True,
+        backend_timeout: float = 5.0,
+    ) -> None:
+        self._backend = backend
+        self._telemetry = telemetry
+        self._heartbeat_timeout = heartbeat_timeout
+        self._dialect = dialect
+        self._keeps_load = keeps_load
+        self._backend_timeout = backend_timeout
+
+    async def PublishMetadata(self, request: PublishMetadataRequest, context: _Context) -> PublishMetadataResponse:
+        """Announce a worker."""
+        return await self._answer("PublishMetadata", self._publish, request, context)
+
+    async def ListSources(self, request: ListSourcesRequest, context: _Context) -> ListSourcesResponse:
+        """List rows, newest first."""
+        return await self._answer("ListSources", self._list, request, context)
+
+    async def GetMetadata(self, request: GetMetadataRequest, context: _Context) -> GetMetadataResponse:
+        """Everything about one worker."""
+        return await self._answer("GetMetadata", self._get, request, context)
+
+    async def UpdateStatus(self, request: UpdateStatusRequest, context: _Context) -> UpdateStatusResponse:
+        """Heartbeat, status and load of one worker."""
+        return await self._answer("UpdateStatus", self._update, request, context)
+
+    async def _publish(self, request: PublishMetadataRequest) -> _Answer[PublishMetadataResponse]:
+        registration = requests.registration(request)
+        if isinstance(registration, requests.Refusal):
+            return PublishMetadataResponse(message=registration.message), "refused"
+        try:
+            await self._asked("publish", self._backend.publish(registration))
+        except RegistrationRefused as refusal:
+            return PublishMetadataResponse(message=str(refusal)), "refused"
+        response = PublishMetadataResponse(
+            success=True,
+            message=f"published rank {registration.worker.worker_rank} of {registration.identity.model_name!r}",
+            mx_source_id=registration.source_id,
+            worker_id=registration.worker_id,
+        )
+        return response, "ok"
+
+    async def _list(self, request: ListSourcesRequest) -> _Answer[ListSourcesResponse]:
+        wanted = requests.wanted(request)
+        if isinstance(wanted, requests.Refusal):
+            raise _Invalid(wanted.message)
+        listing = await self._asked("listing", self._backend.listing(wanted.source_id))
+        rows = chosen(listing, wanted, self._heartbeat_timeout)
+        return answers.listing(rows, self._dialect, self._keeps_load), "ok"
+
+    async def _get(self, request: GetMetadataRequest) -> _Answer[GetMetadataResponse]:
+        key = requests.worker_key(request)
+        if isinstance(key, requests.Refusal):
+            return GetMetadataResponse(found=False), "refused"
+        if requests.known_form(key[0]):
+            found = await self._asked("fetch", self._backend.fetch(*key))
+            if found is not None:
+                return found, "ok"
+        return GetMetadataResponse(found=False, mx_source_id=key[0], worker_id=key[1]), "no_worker"
+
+    async def _update(self, request: UpdateStatusRequest) -> _Answer[UpdateStatusResponse]:
+        update = requests.status_update(request)
+        if isinstance(update, requests.Refusal):
+            return UpdateStatusResponse(message=update.message), "refused"
+        outcome = Outcome(Verdict.NO_WORKER)
+        if requests.known_form(update.source_id):
+            outcome = await self._asked("update", self._backend.update(update))
+        if outcome.verdict is Verdict.APPLIED:
+            return UpdateStatusResponse(success=True, message="updated"), "ok"
+        return UpdateStatusResponse(message=_refused(update, outcome)), outcome.verdict.value
+
+    async def _asked(self, operation: str, asked: Awaitable[_T]) -> _T:
+        """The backend's answer; BackendUnavailable too when there is none in time."""
+        try:
+            return await asyncio.wait_for(asked, self._backend_timeout)
+        except TimeoutError:
+            self._telemetry.backend_failed(operation)
+            raise BackendUnavailable(f"no answer within {self._backend_timeout:g} s") from None
+        except BackendUnavailable:
+            self._telemetry.backend_failed(operation)
+            raise
+
+    async def _answer(
+        self,
+        rpc: str,
+        handle: Callable[[_Request], Awaitable[_Answer[_Response]]],
+        request: _Request,
+        context: _Context,
+    ) -> _Response:
+        """Run one call: count it, time it, and give every failure the code that says whose it is."""
+        started = time.perf_counter()
+        result = "cancelled"
+        try:
+            response, result = await handle(request)
+            return response
+        except _Invalid as refusal:
+            result = "refused"
+            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(refusal))
+        except BackendUnavailable as unavailable:
+            result = "unavailable"
+            _log.warning("%s: %s backend: %s", rpc, self._backend.name, unavailable)
+            await _abort(context, grpc.StatusCode.UNAVAILABLE, f"{self._backend.name} backend: {unavailable}")
+        except Exception:  # noqa: BLE001 - the last line of defence: a defect must not reach the caller as UNKNOWN
+            result = "error"
+            _log.exception("%s failed; this is a defect of mx-server", rpc)
+            await _abort(context, grpc.StatusCode.INTERNAL, f"{rpc}: a defect of mx-server; its log says more")
+        finally:
+            self._telemetry.answered(rpc, result, time.perf_counter() - started)
+
+
+class _Invalid(Exception):  # noqa: N818
+    """A request whose response has no room for a message."""
+
+
+async def _abort(context: _Context, code: grpc.StatusCode, message: str) -> NoReturn:
+    await context.abort(code, message)
+    raise AssertionError("abort() does not return")
+
+
+def _refused(update: StatusUpdate, outcome: Outcome) -> str:
+    if outcome.verdict is Verdict.OTHER_RANK:
+        return f"worker_rank {update.rank} is not worker_id {update.worker_id!r}'s, which is {outcome.rank}"
+    return f"worker_id {update.worker_id!r} of mx_source_id {update.source_id!r} is not registered; publish it first"
