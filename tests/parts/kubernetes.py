@@ -113,11 +113,16 @@ class ApiServer:
         return str(self.request("POST", path, {"spec": spec})["status"]["token"])
 
     def compact(self) -> None:
-        """Compact etcd's history, so that a watch from an older revision is answered with 410."""
+        """Compact etcd's history, so that a watch from an older revision is answered with 410.
+
+        The server is restarted: the watch cache of a running one would still know what etcd has forgotten.
+        """
         base = f"http://127.0.0.1:{self.etcd_port}/v3"
         key = {"key": "AA=="}
         revision = _post(f"{base}/kv/range", key)["header"]["revision"]
         _post(f"{base}/kv/compaction", {"revision": revision, "physical": True})
+        self.stop_server()
+        self.start_server()
 
     def start_server(self) -> None:
         """Start kube-apiserver (etcd must run) and wait until it is ready."""

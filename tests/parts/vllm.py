@@ -1,8 +1,8 @@
 """A real vLLM on the CPU, whose small KV cache really fills; `scripts/real-vllm` builds it.
 
-The cache holds 64 blocks of 128 tokens (8,192 tokens), so that 16 requests of 512 + 128 tokens in flight fill about
-half of it, and it empties as soon as they end. A start takes one to two minutes on two cores: share one server among
-the tests of a module, and mark them `real_vllm`.
+The cache holds 64 blocks of 128 tokens (8,192 tokens): 8 requests of 512 + 128 tokens in flight fill about half of it,
+16 fill it, and it empties as soon as they end. A start takes 35 to 110 s on two cores: share one server among the tests
+of a module, and mark them `real_vllm`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pathlib
 import random
 import signal
 import string
+import subprocess
 import threading
 import time
 import urllib.error
@@ -28,6 +29,7 @@ KV_GAUGE = "vllm:kv_cache_usage_perc"
 START_SECONDS = 180.0
 _SMALL_CACHE = ("--max-model-len", "1024", "--num-gpu-blocks-override", "64", "--enforce-eager")
 _REQUEST_SECONDS = 120.0
+_STOP_SECONDS = 15.0
 
 
 def root() -> pathlib.Path:
@@ -165,8 +167,10 @@ def real_vllm(
         try:
             yield server
         finally:
-            # Its engine process would finish what is in flight first; a SIGINT ends both within a second.
-            process.signal(signal.SIGINT)
+            # Only the first process of its group: it ends the others itself and removes their shared memory.
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.kill(process.pid, signal.SIGTERM)
+                process.wait(_STOP_SECONDS)
 
 
 def _command(port: int, arguments: Sequence[str]) -> list[str]:
