@@ -159,6 +159,14 @@ class Usage:
     at: float  # when the page was read
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where a PCI function sits: its chain of PCI addresses from the root complex down, and its NUMA node."""
+
+    path: tuple[str, ...] = ()
+    numa_node: int | None = None
+
+
 class Mapping(enum.Enum):
     """How a source was mapped to its NICs, best first; the label `nic_mapping`."""
 
@@ -167,6 +175,16 @@ class Mapping(enum.Enum):
     AFFINITY = "affinity"
     BUSIEST = "busiest"
     NONE = "none"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Assignment:
+    """The NIC ports of one source, or of one GPU of it where its GPUs sit on different rails."""
+
+    gpu: str  # index inside the container, or "" for the whole pod
+    mapping: Mapping
+    ports: tuple[PortId, ...]  # those whose flows count; empty with a reason
+    reason: str | None = None  # why there are none
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

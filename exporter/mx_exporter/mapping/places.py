@@ -1,0 +1,73 @@
+"""Where the GPUs are: identifiers to PCI addresses from `/proc/driver/nvidia/gpus`, PCI addresses to their places.
+
+No GPU library is needed: the driver's own procfs names every GPU by its PCI address, and sysfs has the PCI tree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from mx_exporter.model import Gpu, Place
+from mx_exporter.nics.bonds import pci_addresses
+from mx_exporter.nics.sysfs import Tree
+from mx_exporter.nics.values import parse_integer
+
+_GPUS = "driver/nvidia/gpus"
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostGpu:
+    """A GPU as the driver on this host knows it."""
+
+    pci_address: str
+    uuid: str = ""
+    minor: int | None = None  # the number in /dev/nvidiaN
+
+
+def is_pci_address(text: str) -> bool:
+    """Whether a text is a full PCI address in lower case (0000:1b:00.0)."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def host_gpus(procfs: Tree) -> tuple[HostGpu, ...]:
+    """The GPUs of this host by PCI address; empty where the driver is not loaded."""
+    found = []
+    for name in procfs.inside(_GPUS):
+        address = name.lower()
+        if is_pci_address(address):
+            facts = _facts(procfs.text(f"{_GPUS}/{name}/information") or "")
+            found.append(HostGpu(address, facts.get("gpu uuid", ""), parse_integer(facts.get("device minor"))))
+    return tuple(found)
+
+
+def _facts(text: str) -> dict[str, str]:
+    """The `Name: value` lines of an information file."""
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def place(sysfs: Tree, address: str) -> Place | None:
+    """Where a PCI function sits; None when it is not on this host."""
+    if not is_pci_address(address):
+        return None
+    path = pci_addresses(sysfs.target(f"bus/pci/devices/{address}"))
+    if not path:
+        return None
+    node = parse_integer(sysfs.text(f"bus/pci/devices/{address}/numa_node"))
+    return Place(path, node if node is not None and node >= 0 else None)
+
+
+def places(sysfs: Tree, procfs: Tree, gpus: tuple[Gpu, ...]) -> dict[int, Place]:
+    """The place of each GPU, by its index inside the container; those that cannot be found are left out."""
+    by_uuid: dict[str, str] = {}
+    if any(gpu.pci_address is None and gpu.uuid for gpu in gpus):
+        by_uuid = {gpu.uuid: gpu.pci_address for gpu in host_gpus(procfs)}
+    found: dict[int, Place] = {}
+    for gpu in gpus:
+        address = gpu.pci_address or by_uuid.get(gpu.uuid or "")
+        where = place(sysfs, address) if address else None
+        if where is not None:
+            found[gpu.index] = where
+    return found
