@@ -27,4 +27,8 @@ def _made(settings: Settings) -> Backend:
         from mx_server.backends.memory import MemoryBackend
 
         return MemoryBackend()
+    if settings.backend == "redis":
+        from mx_server.backends.redis import RedisBackend
+
+        return RedisBackend(settings.redis_url, settings.redis_prefix, 0.8 * settings.backend_timeout)
     raise BadSetting(f"--backend {settings.backend!r}: give memory, redis or kubernetes")
