@@ -1,0 +1,223 @@
+"""`mx-select`: what targets would choose from a server's sources now, for people.
+
+`rank` shows one target's order and why, `forecast` how the next replicas would spread. Reads only: it lists, and
+never writes to the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+
+from mx_selector import explanations, forecasts, listing, settings
+from mx_selector.model import Target
+from mx_selector.policies import registry
+from mx_wire import ConfigurationError, P2pServiceStub, SourceInstanceRef, Tls, TokenFile, channel
+
+_SERVER = ("MODEL_EXPRESS_URL", "MX_SERVER_ADDRESS")
+_FORECAST = ("random", "rendezvous_hash", "load_aware", "headroom")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line.
+
+    Returns:
+        0; 1 where the server does not answer or lists nothing that fits; 2 for arguments that cannot be used.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        return _run(arguments)
+    except ConfigurationError as error:
+        return _complain(str(error), 2)
+    except grpc.RpcError as error:
+        code, details = getattr(error, "code", None), getattr(error, "details", None)
+        what = f"{code().name}: {details()}" if code and details else str(error)
+        return _complain(f"{arguments.server} does not answer ListSources: {what}", 1)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if not arguments.server:
+        raise ConfigurationError(f"no server: give --server HOST:PORT or set {_SERVER[0]} or {_SERVER[1]}")
+    if unknown := [name for name in arguments.policy if name not in registry.names()]:
+        raise ConfigurationError(f"--policy {unknown[0]}: not one of {', '.join(registry.names())}")
+    tls = Tls(arguments.tls_ca, arguments.tls_cert, arguments.tls_key) if _wants_tls(arguments) else None
+    tokens = TokenFile(arguments.token_file) if arguments.token_file else None
+    with channel(arguments.server, tls=tls, tokens=tokens) as connection:
+        stub = P2pServiceStub(connection)  # type: ignore[no-untyped-call, unused-ignore]
+        return _repeat(lambda: _show(arguments, stub), arguments.watch)
+
+
+def _wants_tls(arguments: argparse.Namespace) -> bool:
+    return bool(arguments.tls or arguments.tls_ca or arguments.tls_cert or arguments.tls_key)
+
+
+def _repeat(show: Callable[[], int], seconds: float | None) -> int:
+    if seconds is None:
+        return show()
+    while True:
+        if sys.stdout.isatty():
+            sys.stdout.write("\x1b[H\x1b[2J")
+        show()
+        sys.stdout.flush()
+        time.sleep(seconds)
+
+
+def _show(arguments: argparse.Namespace, stub: P2pServiceStub) -> int:
+    rows = listing.list_model(stub, arguments.model, arguments.timeout)
+    groups = group(rows, arguments.source, arguments.rank)
+    if not groups:
+        model = f" of {arguments.model}" if arguments.model else ""
+        return _complain(f"{arguments.server} lists no READY source{model} that fits", 1)
+    return int(arguments.show(arguments, groups))
+
+
+def group(
+    rows: Sequence[SourceInstanceRef], source: str | None, rank: int | None
+) -> list[tuple[tuple[str, str, int], list[SourceInstanceRef]]]:
+    """The rows that a target would choose among, by (model, mx_source_id, worker_rank): never across identities."""
+    groups: dict[tuple[str, str, int], list[SourceInstanceRef]] = {}
+    for row in rows:
+        if source in (None, row.mx_source_id) and rank in (None, row.worker_rank):
+            groups.setdefault((row.model_name, row.mx_source_id, row.worker_rank), []).append(row)
+    return sorted(groups.items())
+
+
+def _show_rank(arguments: argparse.Namespace, groups: Sequence[tuple[tuple[str, str, int], list[Any]]]) -> int:
+    for (model, source_id, rank), rows in groups:
+        for name in arguments.policy or [settings.policy_name(os.environ)]:
+            policy = registry.resolve(name)
+            target = Target(model, arguments.worker_id, rank)
+            standing = explanations.standings(rows, target, policy, time.time())
+            reason = explanations.why(standing, policy)
+            if arguments.json:
+                head = {"model": model, "mx_source_id": source_id, "worker_rank": rank, "policy": policy.name}
+                body = [dataclasses.asdict(s) for s in standing[: arguments.top]]
+                print(json.dumps({**head, "target": arguments.worker_id, "why": reason, "sources": body}))
+            else:
+                title = f"{model}, rank {rank}, {source_id}: target {arguments.worker_id!r} by {policy.name}"
+                _print_standings(standing[: arguments.top], title, reason)
+    return 0
+
+
+def _print_standings(standing: Sequence[explanations.Standing], title: str, reason: str) -> None:
+    from mx_selector import tables
+
+    _print(tables.of_standings(standing, title))
+    print(f"  {reason}\n")
+
+
+def _show_forecast(arguments: argparse.Namespace, groups: Sequence[tuple[tuple[str, str, int], list[Any]]]) -> int:
+    for (model, source_id, rank), rows in groups:
+        rows.sort(key=lambda row: str(row.worker_id))
+        policies = [registry.resolve(name) for name in arguments.policy or _FORECAST]
+        target = Target(model, "", rank)
+        results = [forecasts.forecast(rows, target, policy, arguments.targets) for policy in policies]
+        if arguments.json:
+            head = {"model": model, "mx_source_id": source_id, "worker_rank": rank, "targets": arguments.targets}
+            ids = [row.worker_id for row in rows]
+            body = [{**dataclasses.asdict(r), "pulls": dict(zip(ids, r.pulls, strict=True))} for r in results]
+            print(json.dumps({**head, "policies": body}))
+        else:
+            from mx_selector import tables
+
+            title = f"{model}, rank {rank}, {source_id}: first choices of the next {arguments.targets} replicas"
+            _print(tables.of_forecasts(rows, results, title))
+    return 0
+
+
+def _print(table: Any) -> None:
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"mx-select: {message}", file=sys.stderr)
+    return status
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value < 86_400:
+        raise ValueError
+    return value
+
+
+_positive.__name__, _seconds.__name__ = "number of at least 1", "number of seconds"  # what argparse calls them
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mx-select", description="What targets would choose from an MX server's READY sources at this moment."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    rank = commands.add_parser("rank", help="one target's order of the sources, with the numbers behind it and why")
+    rank.add_argument(
+        "--worker-id", default="preview", help="whose order to show (default: a made-up one, %(default)s)"
+    )
+    rank.add_argument("--top", type=_positive, help="show the first so many only")
+    rank.set_defaults(show=_show_rank)
+    ahead = commands.add_parser("forecast", help="how the next replicas would spread over the sources, per policy")
+    ahead.add_argument("--targets", type=_positive, default=16, metavar="N", help="replicas (default: %(default)s)")
+    ahead.set_defaults(show=_show_forecast)
+    for command in (rank, ahead):
+        _common(command)
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    env = os.environ
+    parser.add_argument(
+        "--server",
+        metavar="HOST:PORT",
+        default=next((env[name] for name in _SERVER if env.get(name)), ""),
+        help=f"the MX server (env: {', '.join(_SERVER)})",
+    )
+    parser.add_argument(
+        "--model", default=env.get("MODEL_NAME", ""), help="model_name (env: MODEL_NAME; default: every model)"
+    )
+    parser.add_argument("--source", metavar="ID", help="one mx_source_id, where a model is served in several forms")
+    parser.add_argument("--rank", type=int, metavar="N", help="one worker_rank (default: each)")
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"{', '.join(registry.names())}; may be repeated (env, for rank: MX_P2P_SOURCE_SELECTOR)",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object per line instead of tables")
+    parser.add_argument("--watch", type=_seconds, nargs="?", const=2.0, metavar="SECONDS", help="again every 2 seconds")
+    parser.add_argument(
+        "--timeout", type=_seconds, default=10.0, metavar="SECONDS", help="for one listing (%(default)s)"
+    )
+    parser.add_argument(
+        "--token-file",
+        default=env.get("MX_AUTH_TOKEN_PATH"),
+        metavar="FILE",
+        help="bearer token, read again when it changes (env: MX_AUTH_TOKEN_PATH)",
+    )
+    parser.add_argument("--tls", action="store_true", help="TLS with the system's roots")
+    parser.add_argument("--tls-ca", metavar="FILE", help="TLS with these roots")
+    parser.add_argument("--tls-cert", metavar="FILE", help="client certificate, with --tls-key")
+    parser.add_argument("--tls-key", metavar="FILE", help="its key")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The environment, read where it is used: one function per variable, each pure given the mapping.
+
+Names and defaults are the released client's where it has them. A value that cannot be used is the default (selection
+runs inside somebody's weight load, where the worst answer is an exception) and says so once in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+logger = logging.getLogger("mx_selector")
+
+Environment = Mapping[str, str]
+
+DEFAULT_POLICY: Final = "random"
+MAX_WEIGHT: Final = 1e6
+_TRUTHY: Final = frozenset({"1", "true", "yes", "on"})
+
+_said: set[str] = set()
+_said_lock = threading.Lock()
+
+
+def say_once(message: str, level: int = logging.WARNING) -> None:
+    """Log `message` unless this process has done so before."""
+    with _said_lock:
+        if message in _said:
+            return
+        _said.add(message)
+    logger.log(level, message)
+
+
+def flag(environ: Environment, name: str) -> bool:
+    """Whether the variable says yes: 1, true, yes or on in any case."""
+    return environ.get(name, "").strip().lower() in _TRUTHY
+
+
+def number(environ: Environment, name: str, default: float, low: float, high: float) -> float:
+    """The variable as a number clamped to [low, high]; `default` when unset or not a finite number."""
+    value = finite(environ, name, f"using {default:g}")
+    return default if value is None else min(high, max(low, value))
+
+
+def finite(environ: Environment, name: str, otherwise: str) -> float | None:
+    """The variable as a finite number; None when it is unset, or is none (then the log tells what is done instead)."""
+    raw = environ.get(name)
+    if raw is None or not raw.strip():
+        return None
+    try:
+        value = float(raw)
+    except ValueError:
+        value = math.nan
+    if math.isfinite(value):
+        return value
+    say_once(f"{name}={raw!r} is not a finite number; {otherwise}")
+    return None
+
+
+def policy_name(environ: Environment) -> str:
+    """`MX_P2P_SOURCE_SELECTOR`; `random` when unset or empty."""
+    return environ.get("MX_P2P_SOURCE_SELECTOR") or DEFAULT_POLICY
+
+
+def load_weight(environ: Environment) -> float:
+    """`MX_P2P_LOAD_WEIGHT` in [0, 1e6]; 1 by default. Above that, doubles no longer hold hash and load at once."""
+    return number(environ, "MX_P2P_LOAD_WEIGHT", 1.0, 0.0, MAX_WEIGHT)
+
+
+def unknown_load(environ: Environment) -> float:
+    """`MX_P2P_UNKNOWN_LOAD` in [0, 1]: what `load_aware` assumes of a source without a reading; 0.5 by default."""
+    return number(environ, "MX_P2P_UNKNOWN_LOAD", 0.5, 0.0, 1.0)
