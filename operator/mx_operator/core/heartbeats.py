@@ -1,0 +1,167 @@
+"""Which heartbeats a list proves: the rule on which every write rests.
+
+A write is a heartbeat to the server, so only a source's own heartbeat may license one. It is believed only when it
+was seen to happen: the row's stamp moved on while this process wrote nothing, and the value says that no other
+operator wrote either. It is dated by this process' own clock, no later than it can have happened: when the list was
+asked for that still showed the row before it. No clock of another machine takes part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from mx_operator.core import gates
+from mx_operator.core.marks import is_marked
+from mx_operator.core.memory import Memory, RowMemory
+from mx_operator.core.model import Listing, Outcome, Result, Row, SourceKey
+from mx_operator.core.rules import Rules
+from mx_operator.policies.spec import Writer
+
+#: A row that should have had its heartbeat by this long before may have had it since.
+_HEARTBEAT_JITTER: Final = 1.0
+_INTERVALS: Final = 5
+_NONCES_KEPT: Final = 16
+#: A write without an answer may still land this long after nobody waits for it any more.
+_LANDING: Final = 4.0
+
+
+def observe(memory: Memory, listing: Listing, rules: Rules) -> Memory:
+    """What is known after a list that was not empty.
+
+    Rows that it does not show are remembered for `rules.remember` seconds: one that comes back with the stamp it had
+    did not have a heartbeat in between.
+    """
+    newest_here = max(row.updated_at_ms for row in listing.rows)
+    oldest = listing.sent_at - rules.remember
+    rows = {key: before for key, before in memory.rows.items() if before.listed_at >= oldest}
+    marks: list[bool] = []
+    any_mark = False
+    for row in listing.rows:
+        before_or_none = memory.rows.get(row.key)
+        marked = is_marked(row.load)
+        any_mark |= marked
+        if before_or_none is None:
+            rows[row.key] = _first_seen(row, marked, memory, listing, newest_here)
+            continue
+        if _must_show_our_write(before_or_none, listing, rules):
+            marks.append(marked)
+        rows[row.key] = _seen_again(row, marked, before_or_none, listing, rules)
+    gate = gates.read_back(memory.gate, marks, any_mark, listing.received_at)
+    return Memory(rows, listing.sent_at, max(memory.newest_ms, newest_here), memory.measured_at, gate)
+
+
+def _first_seen(row: Row, marked: bool, memory: Memory, listing: Listing, newest_here: int) -> RowMemory:
+    """A new row had a heartbeat since the list before, if its stamp is later than any of that list's."""
+    own = None if marked else row.load
+    heartbeat_at = None
+    if not marked and memory.list_before_at is not None and row.updated_at_ms > memory.newest_ms:
+        older = (newest_here - row.updated_at_ms) / 1000
+        heartbeat_at = min(memory.list_before_at, listing.sent_at - older)
+    return RowMemory(
+        row.worker_rank,
+        row.load,
+        row.updated_at_ms,
+        listing.sent_at,
+        listing.sent_at,
+        heartbeat_at,
+        own,
+        own,
+        beat_ms=0 if marked else row.updated_at_ms,
+    )
+
+
+def _seen_again(row: Row, marked: bool, before: RowMemory, listing: Listing, rules: Rules) -> RowMemory:
+    if row.updated_at_ms == before.greatest_ms and row.load == before.load and row.worker_rank == before.worker_rank:
+        # By far the most rows of most lists.
+        return dataclasses.replace(before, listed_at=listing.sent_at, awaits=False)
+    resets = before.resets or (is_marked(before.load) and not marked)
+    # The Kubernetes writer leaves the stamp alone: there every stamp is a heartbeat's.
+    quiet = before.written_at < before.listed_at or rules.writer is Writer.KUBERNETES
+    moved = row.updated_at_ms > before.greatest_ms
+    kept = moved and quiet and marked and row.load == before.load and not resets
+    happened = kept or (moved and quiet and not marked)
+    beat_ms, intervals = _intervals(row, before, happened or (moved and not marked))
+    return dataclasses.replace(
+        before,
+        worker_rank=row.worker_rank,
+        load=row.load,
+        greatest_ms=max(before.greatest_ms, row.updated_at_ms),
+        listed_at=listing.sent_at,
+        awaits=False,
+        heartbeat_at=before.listed_at if happened else before.heartbeat_at,
+        own=(None if marked else row.load) if happened else before.own,
+        last_own=before.last_own if marked or row.load is None else row.load,
+        resets=resets,
+        keeps=before.keeps or kept,
+        many_ranks=before.many_ranks or row.worker_rank != before.worker_rank,
+        beat_ms=beat_ms,
+        intervals=intervals,
+    )
+
+
+def _intervals(row: Row, before: RowMemory, beat: bool) -> tuple[int, tuple[float, ...]]:
+    if not beat:
+        return before.beat_ms, before.intervals
+    if not before.beat_ms:
+        return row.updated_at_ms, before.intervals
+    seen = (row.updated_at_ms - before.beat_ms) / 1000
+    return row.updated_at_ms, (*before.intervals, seen)[-_INTERVALS:]
+
+
+def _must_show_our_write(before: RowMemory, listing: Listing, rules: Rules) -> bool:
+    """Whether we wrote the row since it was listed, and its next heartbeat cannot have come over it yet."""
+    if not before.awaits or before.heartbeat_at is None or before.written_at > listing.sent_at:
+        return False
+    return listing.received_at < before.heartbeat_at + rules.heartbeat - _HEARTBEAT_JITTER
+
+
+def settle(memory: Memory, outcomes: Iterable[Outcome]) -> Memory:
+    """What is known after a cycle's writes have ended, each in its way."""
+    rows = dict(memory.rows)
+    gate = memory.gate
+    sent = [outcome for outcome in outcomes if outcome.result is not Result.UNSENT]
+    for outcome in sent:
+        before = rows.get(outcome.write.key)
+        if before is not None:
+            rows[outcome.write.key] = _after(before, outcome)
+    if sent:
+        gate = gates.sent(gate, len(sent), max(outcome.sent_at for outcome in sent))
+    shown = [outcome.stored for outcome in sent if outcome.stored is not None]
+    if shown:
+        gate = gates.read_back(gate, shown, any(shown), max(outcome.ended_at for outcome in sent))
+    return dataclasses.replace(memory, rows=rows, gate=gate)
+
+
+def _after(before: RowMemory, outcome: Outcome) -> RowMemory:
+    if outcome.result is Result.ACCEPTED:
+        return dataclasses.replace(before, written_at=max(before.written_at, outcome.ended_at), awaits=True)
+    if outcome.result is not Result.FAILED:
+        return before  # the server did nothing
+    over_at = max(before.written_at, outcome.ended_at + _LANDING)
+    unanswered = (*before.unanswered, outcome.write.nonce)[-_NONCES_KEPT:]
+    return dataclasses.replace(before, written_at=over_at, awaits=False, unanswered=unanswered)
+
+
+def with_many_ranks(memory: Memory, keys: Iterable[SourceKey]) -> Memory:
+    """Remember workers that a listing by rank showed under another rank than the plain one."""
+    rows = dict(memory.rows)
+    for key in keys:
+        if key in rows:
+            rows[key] = dataclasses.replace(rows[key], many_ranks=True)
+    return dataclasses.replace(memory, rows=rows)
+
+
+def with_measured(memory: Memory, keys: Iterable[SourceKey], at: float) -> Memory:
+    """Remember which sources had a fresh reading just now, and forget those that are forgotten."""
+    measured = {key: when for key, when in memory.measured_at.items() if key in memory.rows}
+    measured.update(dict.fromkeys(keys, at))
+    return dataclasses.replace(memory, measured_at=measured)
+
+
+def usual_interval(rows: Mapping[SourceKey, RowMemory], keys: Iterable[SourceKey]) -> float | None:
+    """The median over sources of their median interval between heartbeats; None while none was seen."""
+    medians = [statistics.median(memory.intervals) for key in keys if (memory := rows.get(key)) and memory.intervals]
+    return statistics.median(medians) if medians else None
