@@ -15,7 +15,6 @@ class ScrapeSettings:
     max_page: int = 16 << 20  # after decompression; a longer page is no page
     max_line: int = 64 << 10  # a longer line is passed over
     max_backoff: float = 10.0  # between two attempts at a target that fails
-    concurrency: int = 16
     #: A reading outlives failed scrapes by this many intervals, then it is unknown.
     keep_intervals: float = 3.0
     #: A busy engine whose every number stands still for this long is frozen, and its usage unknown.

@@ -1,0 +1,41 @@
+"""An event loop in a thread of its own, for what the exporter asks of others while nobody waits for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class LoopThread:
+    """Runs one coroutine in a loop of its own until `stop`, which cancels it and waits for its end."""
+
+    def __init__(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._main = main
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; the coroutine begins in it."""
+        self._task = self._loop.create_task(self._main())
+        self._thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Cancel the coroutine; returns when it has ended, or after `timeout` seconds."""
+        if self._task is not None and self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # the loop ended by itself in between
+                self._loop.call_soon_threadsafe(self._task.cancel)
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        assert self._task is not None
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                self._loop.run_until_complete(self._task)
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
