@@ -80,4 +80,4 @@ class Nic:
 
 
 def _waves(level: float, now: float, phase: float) -> float:
-    return min(1.0, max(0.0, level + 0.02 * math.sin(now / 2 + phase)))
+    return level + min(0.02, level, 1.0 - level) * math.sin(now / 2 + phase)
