@@ -26,7 +26,7 @@ def choices(policy: str, busy: int, idle: int, none: int = 0) -> list[Choice]:
 
 def judged(aware: list[Choice], blind: list[Choice], evidence: Evidence = GOOD) -> tuple[bool, tuple[str, ...]]:
     results = policy_results(FLEET, [*aware, *blind, *choices("rendezvous_hash", 25, 75)], [])
-    return dataclasses.astuple(judge(results, FLEET.busy_share, evidence))  # type: ignore[return-value]
+    return dataclasses.astuple(judge(results, FLEET.busy_share, evidence))
 
 
 @given(busy=st.integers(0, 100), evidence=st.sampled_from([GOOD, BROKEN]))
@@ -74,14 +74,12 @@ def test_a_random_share_that_cannot_be_is_no_comparison() -> None:
 
 
 def test_times_are_those_of_the_pulls_of_each_policy() -> None:
-    transfers = [
-        Transfer("random", BUSY[0], 0.4),
-        Transfer("random", IDLE[0], 0.2),
-        Transfer("load_aware", IDLE[0], 0.1),
-    ]
+    pulled = {("random", BUSY[0]): 0.4, ("random", IDLE[0]): 0.2, ("load_aware", IDLE[0]): 0.1}
+    transfers = [Transfer(policy, source, seconds) for (policy, source), seconds in pulled.items()]
     results = {r.policy: r for r in policy_results(FLEET, [], transfers)}
     times = results["random"].times
     assert times is not None
-    assert (times.count, times.mean, times.p50, times.p99) == (2, pytest.approx(0.3), pytest.approx(0.3), 0.4)
+    assert (times.count, times.p99) == (2, 0.4)
+    assert (times.mean, times.p50) == pytest.approx((0.3, 0.3))
     assert results["rendezvous_hash"].times is None
     assert saving(list(results.values())) == pytest.approx(1 - 0.1 / 0.3)
