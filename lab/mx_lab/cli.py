@@ -108,6 +108,19 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     )
 
 
+def _wrong(settings: Settings) -> str | None:
+    """What cannot work, found before anything is started."""
+    try:
+        make_fleet(settings.sources, settings.nodes, settings.busy_nic, settings.busy_kv, 16, settings.seed)
+        if settings.report is not None:
+            settings.report.mkdir(parents=True, exist_ok=True)
+    except ValueError as error:
+        return str(error)
+    except OSError as error:
+        return f"--report {settings.report}: {error.strerror}"
+    return None
+
+
 @contextlib.contextmanager
 def _display(console: Console) -> Iterator[Callable[[str, Sequence[show.SourceNow]], None]]:
     """A live table on a terminal; elsewhere one line whenever something changed, at most every five seconds."""
@@ -142,10 +155,8 @@ def main(argv: list[str] | None = None) -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=120)
-    try:
-        make_fleet(settings.sources, settings.nodes, settings.busy_nic, settings.busy_kv, 16, settings.seed)
-    except ValueError as error:
-        print(f"mx-lab: {error}", file=sys.stderr)
+    if wrong := _wrong(settings):
+        print(f"mx-lab: {wrong}", file=sys.stderr)
         return 2
     try:
         with _display(console) as display:
