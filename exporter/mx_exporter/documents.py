@@ -81,6 +81,19 @@ class Section:
             self.fail("must be a number", key)
         return value
 
+    def take_scalar(self, key: str) -> str | int | float | None:
+        """A text or a number; None where it is absent."""
+        value = self._rest.pop(key, None)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
+            self.fail("must be text or a number", key)
+        return value
+
+    def keys(self) -> tuple[str, ...]:
+        """The keys that nobody took yet; each must be text."""
+        if not all(isinstance(key, str) and key for key in self._rest):
+            self.fail("must have names as its keys")
+        return tuple(self._rest)
+
     def texts(self, key: str) -> tuple[str, ...]:
         """A text or a list of texts."""
         value = self._rest.pop(key, None)

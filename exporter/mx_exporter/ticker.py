@@ -70,7 +70,7 @@ class Ticker:
         while not self._stopping.wait(max(0.0, due - self._clock())):
             try:
                 self.tick()
-            except Exception:
+            except Exception:  # noqa: BLE001 - one bad tick must not end all others
                 _LOG.exception("a tick failed; the next one is tried all the same")
             # A tick that was late does not make the next ones early.
             due = max(due + self._interval, self._clock() + self._interval / 2)

@@ -1,0 +1,152 @@
+"""Who may read the page and under which certificate: files that are read again when they change.
+
+Secrets and certificates are rotated under a running process, so every one of them is a file, never a value.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import dataclasses
+import hmac
+import pathlib
+import ssl
+
+from mx_exporter.documents import read
+from mx_exporter.errors import ConfigurationError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """The server's certificate, and whose clients it answers."""
+
+    cert_file: pathlib.Path | None = None
+    key_file: pathlib.Path | None = None
+    client_ca_file: pathlib.Path | None = None  # when given, clients must show a certificate of it
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AuthSettings:
+    """Which logins open /metrics; with both, either does."""
+
+    basic_file: pathlib.Path | None = None  # lines of user:password
+    bearer_token_file: pathlib.Path | None = None
+
+
+class _Watched:
+    """A small file whose text is read again when it changed. A file that cannot be read any more opens nothing."""
+
+    def __init__(self, path: pathlib.Path, what: str) -> None:
+        self._path = path
+        self._text = read(path, what)
+        self._stamp = self._stamped()
+
+    def _stamped(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def lines(self) -> tuple[str, ...]:
+        stamp = self._stamped()
+        if stamp != self._stamp:
+            self._text = ""
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                self._text = self._path.read_text("utf-8")
+            self._stamp = stamp
+        return tuple(line for line in map(str.strip, self._text.splitlines()) if line)
+
+
+class Gate:
+    """Decides by an Authorization header. Without any login configured, everybody may read."""
+
+    def __init__(self, settings: AuthSettings) -> None:
+        self._basic = _Watched(settings.basic_file, "a file of user:password lines") if settings.basic_file else None
+        self._bearer = _Watched(settings.bearer_token_file, "a token") if settings.bearer_token_file else None
+        for watched, path in ((self._basic, settings.basic_file), (self._bearer, settings.bearer_token_file)):
+            if watched is not None and not watched.lines():
+                raise ConfigurationError(f"{path}: empty: put the login in, or leave the setting out")
+
+    @property
+    def challenge(self) -> str:
+        """What a WWW-Authenticate header says."""
+        kinds = (('Basic realm="mx-exporter"', self._basic), ("Bearer", self._bearer))
+        return ", ".join(kind for kind, watched in kinds if watched)
+
+    def allows(self, header: str) -> bool:
+        """Whether a request with this Authorization header may read."""
+        if self._basic is None and self._bearer is None:
+            return True
+        scheme, _, given = header.partition(" ")
+        given = given.strip()
+        if scheme.lower() == "bearer" and self._bearer is not None:
+            return _among(given, self._bearer.lines()[:1])
+        if scheme.lower() == "basic" and self._basic is not None:
+            return _among(_decoded(given), self._basic.lines())
+        return False
+
+
+def _among(given: str | None, accepted: tuple[str, ...]) -> bool:
+    """Whether a secret is one of these, in a time that does not tell where it differs."""
+    if not given:
+        return False
+    matches = [hmac.compare_digest(given.encode(), one.encode()) for one in accepted]  # all of them, always
+    return any(matches)
+
+
+def _decoded(given: str) -> str | None:
+    try:
+        return base64.b64decode(given, validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return None
+
+
+class Certificates:
+    """A TLS context for the server, loaded again when its files change."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._settings = settings
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._stamp = self._stamped()
+        self._load()
+
+    @classmethod
+    def of(cls, settings: TlsSettings) -> Certificates | None:
+        """The certificates that are configured; None where none are.
+
+        Raises:
+            ConfigurationError: Half of a pair, or files that are no certificate and key.
+        """
+        if settings.cert_file is None and settings.key_file is None:
+            if settings.client_ca_file is not None:
+                raise ConfigurationError("tls.clientCaFile needs tls.certFile and tls.keyFile: give all three")
+            return None
+        if settings.cert_file is None or settings.key_file is None:
+            raise ConfigurationError("tls needs both certFile and keyFile: give the other one too")
+        return cls(settings)
+
+    def refresh(self) -> None:
+        """Loads what changed; what cannot be loaded leaves the old certificate in use."""
+        stamp = self._stamped()
+        if stamp != self._stamp:
+            with contextlib.suppress(ConfigurationError):
+                self._load()
+                self._stamp = stamp
+
+    def _stamped(self) -> tuple[int, ...]:
+        paths = (self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file)
+        return tuple(path.stat().st_mtime_ns if path and path.exists() else 0 for path in paths)
+
+    def _load(self) -> None:
+        cert, key, clients = self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file
+        assert cert is not None
+        try:
+            self.context.load_cert_chain(cert, key)
+            if clients is not None:
+                self.context.load_verify_locations(clients)
+                self.context.verify_mode = ssl.CERT_REQUIRED
+        except (OSError, ssl.SSLError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise ConfigurationError(f"tls: {cert}, {key}: {why}: give a PEM certificate and its key") from error

@@ -1,0 +1,124 @@
+"""Puts the parts together: settings to a running exporter, and the order in which things start and stop."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from opentelemetry.sdk.resources import Resource
+
+from mx_exporter.access import Certificates, Gate
+from mx_exporter.config import Settings
+from mx_exporter.discovery import Discovery, NoDiscovery
+from mx_exporter.engines import Engines
+from mx_exporter.exposition import Pages
+from mx_exporter.nics.sampler import NicSampler
+from mx_exporter.nics.sysfs import Tree
+from mx_exporter.serving import Server
+from mx_exporter.snapshot import Snapshot
+from mx_exporter.telemetry import build_info
+from mx_exporter.ticker import Ticker
+
+_LOG = logging.getLogger("mx_exporter")
+
+
+class Exporter:
+    """A whole exporter. Entering it starts everything, leaving it stops everything in the other order."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        """Makes all parts; nothing runs yet.
+
+        Raises:
+            ConfigurationError: A file that the settings name cannot be used.
+        """
+        self.settings = settings
+        sysfs, procfs = Tree(settings.sysfs), Tree(settings.procfs)
+        self.discovery = _discovery(settings)
+        self.engines = Engines(self.discovery, settings.scrape)
+        self.ticker = Ticker(
+            NicSampler(sysfs, settings.timing, clock, settings.limits),
+            self.discovery,
+            self.engines,
+            sysfs,
+            procfs,
+            settings.timing.interval,
+            clock,
+        )
+        self.pages = Pages(resource(settings))
+        self.server = Server(
+            settings.host,
+            settings.port,
+            self.pages,
+            lambda: self.ticker.latest,
+            gate=Gate(settings.auth),
+            certificates=Certificates.of(settings.tls),
+            stale_after=max(5.0, 3 * settings.timing.interval),
+        )
+        self.address: tuple[str, int] | None = None
+
+    def __enter__(self) -> Exporter:
+        self.discovery.start()
+        try:
+            self.engines.start()
+            self.ticker.start()
+            self.address = self.server.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        _LOG.info("serving http%s://%s:%s/metrics", "s" if self.settings.tls.cert_file else "", *self.address)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.server.stop()
+        self.ticker.stop()
+        self.engines.stop()
+        self.discovery.stop()
+
+    def look(self) -> Snapshot:
+        """Looks for one window without serving anything: what `--once` shows.
+
+        Raises:
+            ConfigurationError: As from entering it.
+        """
+        self.discovery.start()
+        try:
+            self.ticker.tick()
+            self.engines.scrape_once()
+            timing = self.settings.timing
+            for _ in range(max(1, round(timing.window / timing.interval))):
+                time.sleep(timing.interval)
+                looked = self.ticker.tick()
+            return looked
+        finally:
+            self.discovery.stop()
+
+
+def _discovery(settings: Settings) -> Discovery:
+    """The discovery that was asked for; the Kubernetes client is imported only where it is used."""
+    if settings.discovery == "static":
+        from mx_exporter.discovery.static import StaticDiscovery
+
+        assert settings.sources is not None
+        return StaticDiscovery(settings.sources)
+    if settings.discovery == "kubernetes":
+        from mx_exporter.discovery.kubernetes import KubernetesDiscovery
+
+        return KubernetesDiscovery(settings.kubernetes)
+    return NoDiscovery()
+
+
+def resource(settings: Settings) -> Resource:
+    """What the metrics describe: this exporter on this node. OTEL_RESOURCE_ATTRIBUTES adds to it."""
+    node = dict(settings.resource).get("k8s.node.name") or socket.gethostname()
+    fixed = {
+        "service.name": "mx-exporter",
+        "service.version": build_info()["version"],
+        # Not the SDK's random one: a restart is the same exporter.
+        "service.instance.id": node,
+    }
+    return Resource.create({**fixed, **dict(settings.resource)})

@@ -1,0 +1,97 @@
+"""What `--once` prints: everything this node's exporter sees, as tables for a person, with a reason for each blank."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+
+from mx_exporter.model import Flow, PortStatus
+from mx_exporter.snapshot import Snapshot
+
+
+def report(snapshot: Snapshot, width: int = 140) -> str:
+    """The tables, without colours."""
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    for table in (_ports(snapshot), _engines(snapshot), _sources(snapshot)):
+        if table.row_count:
+            console.print(table)
+    if snapshot.nics.hint:
+        console.print(f"NICs: {snapshot.nics.hint}")
+    if not snapshot.sources:
+        console.print("Sources: none known. Give --discovery static --sources FILE or --discovery kubernetes.")
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return output.getvalue().rstrip()
+
+
+def _table(title: str, columns: Iterable[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _ports(snapshot: Snapshot) -> Table:
+    table = _table("Ports", ("port", "driver", "link", "pci", "up", "limit", "transmit", "receive"))
+    for status in snapshot.nics.statuses.values():
+        device = status.device
+        table.add_row(
+            status.port.hw_id,
+            device.driver or "-",
+            device.link_layer or "-",
+            device.pci_address or "-",
+            {True: "yes", False: "no", None: "?"}[status.up],
+            _limit(status),
+            _flow(status.transmit),
+            _flow(status.receive),
+        )
+    return table
+
+
+def _limit(status: PortStatus) -> str:
+    rails = status.device.rails
+    width = f" ({rails} ports)" if rails and rails > 1 else ""
+    return "-" if status.limit is None else f"{status.limit / 125e6:g} Gb/s{width}"
+
+
+def _flow(flow: Flow) -> str:
+    if flow.utilization is None:
+        return f"unknown: {flow.reason}"
+    return f"{flow.utilization:6.1%}  {(flow.rate or 0) / 125e6:.2f} Gb/s"
+
+
+def _engines(snapshot: Snapshot) -> Table:
+    table = _table("Engines", ("pod", "engine", "index", "KV cache"))
+    for pod, usages in snapshot.usages.items():
+        for usage in usages:
+            value = f"unknown: {usage.reason}" if usage.value is None else f"{usage.value:.1%}"
+            table.add_row(f"{pod.namespace}/{pod.name}", usage.engine or "-", usage.engine_index or "-", value)
+    return table
+
+
+def _sources(snapshot: Snapshot) -> Table:
+    table = _table("Sources", ("pod", "gpu", "ports", "mapped by", "nic", "kv", "load", "unknown"))
+    ports = {
+        (pod, one.gpu): ", ".join(port.hw_id for port in one.ports)
+        for pod, assignments in snapshot.assignments.items()
+        for one in assignments
+    }
+    for load in snapshot.loads:
+        table.add_row(
+            f"{load.pod.namespace}/{load.pod.name}",
+            load.gpu or "all",
+            ports.get((load.pod, load.gpu)) or "-",
+            load.mapping.value,
+            _share(load.nic),
+            _share(load.kv),
+            _share(load.load),
+            ", ".join(f"{part}: {reason}" for part, reason in load.unknown) or "-",
+        )
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

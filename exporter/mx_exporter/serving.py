@@ -1,0 +1,158 @@
+"""Our own HTTP server: the page, health and readiness, TLS and a login where they are configured.
+
+It runs in a thread with its own event loop, so that neither sampling nor scraping engines ever waits for a reader.
+Pages come from memory; nothing a client sends reaches anything but this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+from aiohttp import hdrs, web
+
+from mx_exporter.access import Certificates, Gate
+from mx_exporter.errors import ConfigurationError
+from mx_exporter.exposition import Pages
+from mx_exporter.snapshot import Snapshot
+
+_REFRESH = 30.0  # seconds between two looks at the certificate
+_NO_SAMPLE = "no sample yet\n"
+
+
+class Server:
+    """Serves the latest snapshot."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        pages: Pages,
+        latest: Callable[[], Snapshot | None],
+        *,
+        gate: Gate,
+        certificates: Certificates | None = None,
+        stale_after: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Makes a server that does not listen yet.
+
+        Args:
+            host: The address to listen on.
+            port: The port; 0 takes a free one.
+            pages: What renders snapshots.
+            latest: Where the latest snapshot is; None before the first.
+            gate: Who may read /metrics.
+            certificates: For TLS; None for plain HTTP.
+            stale_after: A snapshot older than these seconds is not the present any more.
+            clock: The monotonic clock of the snapshots.
+        """
+        self._host, self._port = host, port
+        self._pages = pages
+        self._latest = latest
+        self._gate = gate
+        self._certificates = certificates
+        self._stale_after = stale_after
+        self._clock = clock
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mx-server", daemon=True)
+        self._runner: web.AppRunner | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._aged: tuple[Snapshot, Snapshot] | None = None
+
+    def start(self) -> tuple[str, int]:
+        """Listen; returns the address and port that were bound.
+
+        Raises:
+            ConfigurationError: The address cannot be listened on.
+        """
+        self._thread.start()
+        return asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+
+    def stop(self) -> None:
+        """Stop listening; requests under way are given a moment."""
+        if not self._thread.is_alive():
+            self._loop.close()
+            return
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(timeout=5)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=5)
+        self._loop.close()
+
+    async def _listen(self) -> tuple[str, int]:
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/", self._front),
+                web.get("/metrics", self._metrics),
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=75.0)
+        await self._runner.setup()
+        context = self._certificates.context if self._certificates else None
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=context)
+        try:
+            await site.start()
+        except OSError as error:
+            why = (error.strerror or str(error)).split("] ")[-1]
+            raise ConfigurationError(f"--listen {self._host}:{self._port}: {why}: choose another") from None
+        if self._certificates is not None:
+            self._refreshing = asyncio.create_task(self._refresh(self._certificates))
+        host, port = self._runner.addresses[0][:2]
+        return str(host), int(port)
+
+    async def _close(self) -> None:
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _refresh(self, certificates: Certificates) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH)
+            certificates.refresh()
+
+    async def _front(self, _request: web.Request) -> web.StreamResponse:
+        return web.Response(text="mx-exporter: /metrics /healthz /readyz\n")
+
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        # Only the page asks for a login: probes come from the kubelet, which has none.
+        if not self._gate.allows(request.headers.get(hdrs.AUTHORIZATION, "")):
+            headers = {hdrs.WWW_AUTHENTICATE: self._gate.challenge}
+            return web.Response(status=401, headers=headers, text="login needed\n")
+        snapshot = self._latest()
+        if snapshot is None:
+            return web.Response(status=503, text=_NO_SAMPLE)
+        compressed = "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower()
+        body, content_type = self._pages.page(self._current(snapshot), request.headers.get(hdrs.ACCEPT, ""), compressed)
+        headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: "Accept, Accept-Encoding"}
+        if compressed:
+            headers[hdrs.CONTENT_ENCODING] = "gzip"
+        return web.Response(body=body, headers=headers)
+
+    def _current(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot, or what is left of it when it is too old to be the present."""
+        if self._clock() - snapshot.at <= self._stale_after:
+            return snapshot
+        if self._aged is None or self._aged[0] is not snapshot:
+            self._aged = (snapshot, snapshot.aged("sampler_stalled"))
+        return self._aged[1]
+
+    async def _healthz(self, _request: web.Request) -> web.StreamResponse:
+        snapshot = self._latest()
+        age = None if snapshot is None else self._clock() - snapshot.at
+        if age is None or age > self._stale_after:
+            return web.Response(status=503, text=_NO_SAMPLE if age is None else f"last sample {age:.1f} s ago\n")
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _request: web.Request) -> web.StreamResponse:
+        snapshot = self._latest()
+        if snapshot is None:
+            return web.Response(status=503, text=_NO_SAMPLE)
+        if snapshot.discovery_age is None:
+            return web.Response(status=503, text="discovery has not answered yet\n")
+        return web.Response(text="ok\n")
