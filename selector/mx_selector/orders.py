@@ -1,7 +1,8 @@
 """From scores to an order that is the same for every order of the input.
 
 Policies end here. Candidates are compared by score, then digest, then what identifies them (`mx_source_id`,
-`worker_id`, `worker_rank`), then `updated_at`: descending, so that of two rows for one worker the newer comes first.
+`worker_id`, `worker_rank`), then `updated_at` and what else a row tells: descending, so that of two rows for one worker
+the newer comes first.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import heapq
 from collections.abc import Sequence
 from typing import Any
 
+from mx_selector import readings
 from mx_selector.model import CandidateT
 
-_Key = tuple[float, int, str, str, int, int, str]
+_Key = tuple[float, int, str, str, int, int, float, str]
 
 
 def by_score(
@@ -53,13 +55,14 @@ def _sorted(
     return sorted(indices, key=key, reverse=True)
 
 
-def identity_of(candidate: Any) -> tuple[str, str, int, int, str]:
+def identity_of(candidate: Any) -> tuple[str, str, int, int, float, str]:
     """What tells two rows apart when score and digest do not, in comparable form whatever the attributes hold."""
     return (
         str(getattr(candidate, "mx_source_id", "")),
         str(getattr(candidate, "worker_id", "")),
         _integer(getattr(candidate, "worker_rank", 0)),
         _integer(getattr(candidate, "updated_at", 0)),
+        -1.0 if (load := readings.load_of(candidate)) is None else load,
         str(getattr(candidate, "accelerator", "")),
     )
 
