@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.resources
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -28,8 +29,12 @@ from mx_wire import (
     aio_channel,
     aio_stub,
 )
+from tests.parts.kubernetes import ADMIN_TOKEN, ApiServer
 from tests.parts.redis import RedisServer, redis_server
 
+_numbers = itertools.count()
+
+CRD = "modelmetadatas.modelexpress.nvidia.com"
 UNKNOWN, INITIALIZING, READY, STALE = SourceStatus.values()
 IDENTITY = SourceIdentity(mx_version="0.7.0", model_name="a-model", tensor_parallel_size=1, dtype="bfloat16")
 
@@ -76,16 +81,16 @@ class Peer:
         assert answer.success, answer.message
         return source_id
 
-    async def list(self, status: SourceStatus.ValueType | None = READY, **wanted: Any) -> ListSourcesResponse:
+    async def listing(self, status: SourceStatus.ValueType | None = READY, **wanted: Any) -> ListSourcesResponse:
         return await self.stub.ListSources(ListSourcesRequest(status_filter=status, **wanted))
 
     async def ids(self, status: SourceStatus.ValueType | None = READY, **wanted: Any) -> list[str]:
         """The listed worker ids, in order."""
-        return [row.worker_id for row in (await self.list(status, **wanted)).instances]
+        return [row.worker_id for row in (await self.listing(status, **wanted)).instances]
 
     async def loads(self, status: SourceStatus.ValueType | None = READY) -> dict[str, float | None]:
         """The listed loads by worker id; None where the field is absent."""
-        rows = (await self.list(status)).instances
+        rows = (await self.listing(status)).instances
         return {row.worker_id: row.source_load if row.HasField("source_load") else None for row in rows}
 
 
@@ -127,6 +132,25 @@ def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
         yield server
 
 
+@pytest.fixture(scope="session")
+def cluster(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Kubernetes:
+    """The API server with the kind of MX servers installed, seen by an administrator."""
+    manifest = importlib.resources.files("mx_server").joinpath("manifests", "modelmetadatas.yaml").read_text()
+    api_server.apply(manifest)
+    token = tmp_path_factory.mktemp("admin") / "token"
+    token.write_text(ADMIN_TOKEN)
+    api_server.kubectl("wait", "--for=condition=Established", "--timeout=10s", "crd", CRD)
+    return Kubernetes("", api_server.url, token, api_server.ca_file)
+
+
+@pytest.fixture
+def namespace(cluster: Kubernetes, api_server: ApiServer) -> Kubernetes:
+    """A namespace of one test's own."""
+    name = f"mx-{next(_numbers)}"
+    api_server.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    return dataclasses.replace(cluster, namespace=name)
+
+
 _KINDS = (
     "memory",
     "redis",
@@ -148,9 +172,6 @@ async def shared_store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     store = _store(request.param, request)
     yield store
     await store.close()
-
-
-_numbers = itertools.count()
 
 
 def _store(kind: str, request: pytest.FixtureRequest) -> Store:

@@ -18,9 +18,11 @@ from mx_server.reaper import Reaper
 from mx_server.telemetry import Telemetry
 from mx_wire import (
     ArtifactSourceMetadata,
+    BackendFramework,
     Dialect,
     GetMetadataRequest,
     ListSourcesRequest,
+    MxSourceType,
     SourceIdentity,
     SourceStatus,
     TensorDescriptor,
@@ -60,20 +62,20 @@ async def test_stamps_are_taken_on_receipt_whatever_the_publisher_says(store: St
     async with store.peer() as peer:
         before = time.time() * 1000 - 2000
         source_id = await peer.publish("w1", updated_at=7)
-        (row,) = (await peer.list(None)).instances
+        (row,) = (await peer.listing(None)).instances
         assert before < row.updated_at < time.time() * 1000 + 2000
         await asyncio.sleep(0.01)
         await peer.update(source_id)
-        (later,) = (await peer.list()).instances
+        (later,) = (await peer.listing()).instances
         assert later.updated_at > row.updated_at
 
 
 async def test_everything_published_is_found_again(store: Store) -> None:
     identity = SourceIdentity(
         mx_version="0.7.0",
-        mx_source_type=3,
+        mx_source_type=MxSourceType.MX_SOURCE_TYPE_TORCH_COMPILE_CACHE,
         model_name="Org/A_Model",
-        backend_framework=2,
+        backend_framework=BackendFramework.BACKEND_FRAMEWORK_SGLANG,
         tensor_parallel_size=8,
         quantization="fp8",
         extra_parameters={"training_step": "12", "layout_signature": "abc", "Ünïcode": "ß"},
@@ -112,7 +114,7 @@ async def test_everything_published_is_found_again(store: Store) -> None:
             updated_at=answer.worker.updated_at,
         )
         assert answer.worker == expected
-        (row,) = (await peer.list(INITIALIZING)).instances
+        (row,) = (await peer.listing(INITIALIZING)).instances
         assert row.updated_at == answer.worker.updated_at > 0
         assert (row.training_step, row.layout_signature, dict(row.topology)) == (12, "abc", topology)
         assert (row.model_name, row.worker_rank, row.accelerator) == ("Org/A_Model", 3, "cuda")
@@ -159,7 +161,7 @@ async def test_a_worker_that_publishes_again_replaces_itself_whole(store: Store)
         assert (answer.worker.agent_name, answer.worker.worker_rank) == ("", 2)
         assert not answer.worker.tensors
         assert answer.worker.status == UNKNOWN
-        (row,) = (await peer.list(None)).instances
+        (row,) = (await peer.listing(None)).instances
         assert (row.worker_rank, row.accelerator, dict(row.topology)) == (2, "rocm", {})
         assert not row.HasField("source_load")
         assert not (await peer.update(source_id, "w1", 1)).success
@@ -170,7 +172,7 @@ async def test_one_worker_id_under_two_identities_is_two_rows(store: Store) -> N
     async with store.peer() as peer:
         first, second = await peer.ready("w1", load=0.25), await peer.ready("w1", identity=other, load=0.75)
         assert first != second
-        rows = {row.mx_source_id: read_load(row) for row in (await peer.list()).instances}
+        rows = {row.mx_source_id: read_load(row) for row in (await peer.listing()).instances}
         assert rows == {first: 0.25, second: 0.75}
 
 
@@ -239,11 +241,11 @@ async def test_every_change_of_status_is_taken_as_the_released_server_does(store
 async def test_a_load_that_is_no_number_is_refused_and_changes_nothing(store: Store, load: float) -> None:
     async with store.peer() as peer:
         source_id = await peer.ready("w1", load=0.5)
-        before = (await peer.list()).instances[0]
+        before = (await peer.listing()).instances[0]
         answer = await peer.update(source_id, load=load)
         assert not answer.success
         assert "source_load" in answer.message
-        assert (await peer.list()).instances[0] == before
+        assert (await peer.listing()).instances[0] == before
 
 
 @pytest.mark.parametrize(("load", "stored"), [(2.5, 1.0), (-1.0, 0.0), (-0.0, 0.0), (1.0000001, 1.0)])
@@ -258,12 +260,12 @@ async def test_a_load_out_of_range_is_clamped(store: Store, load: float, stored:
 async def test_another_rank_is_refused_by_name_and_changes_nothing(store: Store) -> None:
     async with store.peer() as peer:
         source_id = await peer.ready("w1", 3, load=0.5)
-        before = (await peer.list()).instances[0]
+        before = (await peer.listing()).instances[0]
         answer = await peer.update(source_id, "w1", 4, STALE)
         assert not answer.success
         assert "worker_rank 4" in answer.message
         assert "3" in answer.message
-        assert (await peer.list()).instances[0] == before
+        assert (await peer.listing()).instances[0] == before
 
 
 async def test_an_update_never_creates_a_worker(store: Store) -> None:
@@ -304,7 +306,7 @@ async def test_every_filter(store: Store) -> None:
         assert await peer.ids(limit=2) == ["e", "d"]
         assert await peer.ids(limit=0) == ["e", "d", "c", "b", "a"]
         assert await peer.ids(limit=2, model_name_filter="a-model") == ["b", "a"]
-        stamp = {row.worker_id: row.updated_at for row in (await peer.list()).instances}
+        stamp = {row.worker_id: row.updated_at for row in (await peer.listing()).instances}
         assert await peer.ids(min_updated_at=stamp["c"]) == ["e", "d", "c"]
         assert await peer.ids(min_updated_at=stamp["e"] + 1) == []
         assert await peer.ids(STALE) == []
@@ -335,7 +337,7 @@ async def test_a_status_filter_that_does_not_exist_is_refused(store: Store) -> N
 async def test_each_dialect_carries_the_load(store: Store, dialect: Dialect) -> None:
     async with store.peer(dialect=dialect) as peer:
         await peer.ready("w1", load=0.5)
-        (row,) = (await peer.list()).instances
+        (row,) = (await peer.listing()).instances
         assert read_load(row) == 0.5
         assert row.HasField("source_load") == (dialect is not Dialect.DRAFT)
         assert (row.updated_at > 0) == (dialect is not Dialect.DRAFT)
@@ -344,7 +346,7 @@ async def test_each_dialect_carries_the_load(store: Store, dialect: Dialect) -> 
 async def test_a_server_told_to_drop_the_load_takes_it_and_lists_none(store: Store) -> None:
     async with store.peer(keeps_load=False) as peer:
         await peer.ready("w1", load=0.5)
-        (row,) = (await peer.list()).instances
+        (row,) = (await peer.listing()).instances
         assert read_load(row) is None
 
 
@@ -423,7 +425,7 @@ async def test_a_thousand_concurrent_heartbeats_and_lists_lose_nothing(store: St
 
         async def reading() -> None:
             async with gate:
-                rows = (await peer.list()).instances
+                rows = (await peer.listing()).instances
                 assert len(rows) <= workers
                 for row in rows:
                     # Each row is one of its own worker's writes, whole.

@@ -31,4 +31,10 @@ def _made(settings: Settings) -> Backend:
         from mx_server.backends.redis import RedisBackend
 
         return RedisBackend(settings.redis_url, settings.redis_prefix, 0.8 * settings.backend_timeout)
+    if settings.backend == "kubernetes" and settings.kubernetes is not None:
+        from mx_server.backends.kubernetes import KubernetesBackend
+        from mx_server.kube_client import KubeClient
+
+        client = KubeClient(settings.kubernetes, 0.8 * settings.backend_timeout)
+        return KubernetesBackend(client, settings.kubernetes.namespace)
     raise BadSetting(f"--backend {settings.backend!r}: give memory, redis or kubernetes")

@@ -1,0 +1,188 @@
+"""Workers as ModelMetadata objects in a Kubernetes namespace: shared by any number of replicas and by NVIDIA's server.
+
+Opened by `mx_server.backends.opening`. A heartbeat that changes no status is one conditional patch, without reading
+first: the API server itself refuses it if rank or status are others. Replicas stamp by their own clocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from mx_server import answers
+from mx_server.backends import BackendUnavailable, RegistrationRefused, kube_objects
+from mx_server.kube_client import APPLY, JSON_PATCH, ApiError, KubeClient
+from mx_server.records import Listing, Outcome, Registration, Row, StatusUpdate, Verdict
+from mx_wire import GetMetadataResponse, SourceStatus, TensorDescriptor
+
+_log = logging.getLogger("mx_server")
+_TRIES: Final = 5
+_APPLY: Final = {"fieldManager": "mx-server", "force": "true"}
+# What no repetition helps against: the object itself is refused.
+_REFUSED: Final = frozenset({400, 413, 422})
+
+
+class KubernetesBackend:
+    """See Backend.
+
+    Args:
+        client: How to reach the API server.
+        namespace: Where the objects are.
+        clock: Milliseconds since 1970.
+    """
+
+    name = "kubernetes"
+
+    def __init__(self, client: KubeClient, namespace: str, clock: Callable[[], int] | None = None) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._clock = clock or (lambda: time.time_ns() // 1_000_000)
+        self._objects = f"/apis/{kube_objects.API_VERSION}/namespaces/{namespace}/modelmetadatas"
+        self._config_maps = f"/api/v1/namespaces/{namespace}/configmaps"
+        self._unreadable: frozenset[str] = frozenset()
+
+    async def publish(self, registration: Registration) -> None:
+        """Store a worker anew: its object, its tensors, then the status that makes it a row."""
+        name = kube_objects.object_name(registration.source_id, registration.worker_id)
+        for _ in range(_TRIES):
+            try:
+                await self._publish(name, registration)
+                return
+            except ApiError as error:
+                if error.code in _REFUSED:
+                    raise RegistrationRefused(f"worker: the API server refuses it: {error}") from error
+                # Conflicting writers (409), or forgotten by a replica between our requests (404): once more.
+                last = error
+        raise BackendUnavailable(f"publishing {name}: {last}") from last
+
+    async def _publish(self, name: str, registration: Registration) -> None:
+        manifest = kube_objects.manifest(registration, self._namespace)
+        stored = await self._apply(self._objects, manifest)
+        if registration.worker.tensor_source.tensors:
+            config_map = kube_objects.tensors_map(registration, stored["metadata"]["uid"])
+            await self._apply(self._config_maps, config_map)
+        await self._patch(name, kube_objects.announced(registration, self._clock()))
+
+    async def update(self, update: StatusUpdate) -> Outcome:
+        """Set status and load."""
+        name = kube_objects.object_name(update.source_id, update.worker_id)
+        patch = kube_objects.heartbeat(update.rank, update.status, update.load, self._clock())
+        for _ in range(_TRIES):
+            try:
+                await self._patch(name, patch)
+                return Outcome(Verdict.APPLIED)
+            except ApiError as error:
+                last = error
+            found = None if last.code == 404 else await self._found(name)
+            if found is None:
+                return Outcome(Verdict.NO_WORKER)
+            rank = found["status"]["worker"]["workerRank"]
+            if rank != update.rank:
+                return Outcome(Verdict.OTHER_RANK, rank)
+            patch = kube_objects.transition(found, update.status, update.load, self._clock())
+        raise BackendUnavailable(f"updating {name}: {last}") from last
+
+    async def listing(self, source_id: str | None) -> Listing:
+        """The rows of one source, or of all."""
+        query = {} if source_id is None else {"labelSelector": f"{kube_objects.SOURCE_LABEL}={source_id}"}
+        answer = await self._ask("GET", self._objects, query=query)
+        rows, unreadable = kube_objects.rows(answer["items"])
+        self._complain(frozenset(unreadable))
+        return Listing(self._clock(), tuple(rows))
+
+    async def fetch(self, source_id: str, worker_id: str) -> GetMetadataResponse | None:
+        """Everything about one worker."""
+        name = kube_objects.object_name(source_id, worker_id)
+        found = await self._found(name)
+        if found is None:
+            return None
+        try:
+            row = kube_objects.row(found)
+            registration = kube_objects.registration(found, await self._tensors(found))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BackendUnavailable(f"object {name} cannot be read: {error!r}") from error
+        assert row is not None
+        return answers.found(registration, row.status, row.updated_at)
+
+    async def expire(self, row: Row) -> bool:
+        """Mark a row STALE if unchanged."""
+        name = kube_objects.object_name(row.head.mx_source_id, row.head.worker_id)
+        found = await self._found(name)
+        if found is None:
+            return False
+        since = kube_objects.unchanged_since(_version(row)[1])
+        stale = kube_objects.transition(found, SourceStatus.SOURCE_STATUS_STALE, None, self._clock())
+        return await self._done(self._patch(name, since + stale))
+
+    async def forget(self, row: Row) -> bool:
+        """Delete a worker if unchanged; its tensors go with it, being owned by it."""
+        name = kube_objects.object_name(row.head.mx_source_id, row.head.worker_id)
+        options = {"preconditions": {"resourceVersion": _version(row)[0]}, "propagationPolicy": "Background"}
+        return await self._done(self._client.request("DELETE", f"{self._objects}/{name}", options))
+
+    async def check(self) -> None:
+        """List one object: the server, the kind, the namespace and our rights are all needed for that."""
+        await self._ask("GET", self._objects, query={"limit": "1"})
+
+    async def close(self) -> None:
+        """Close the client's connections."""
+        await self._client.close()
+
+    async def _found(self, name: str) -> dict[str, Any] | None:
+        """The object, if it is there and has a worker."""
+        try:
+            found = await self._client.request("GET", f"{self._objects}/{name}")
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise BackendUnavailable(f"reading {name}: {error}") from error
+        return found if (found.get("status") or {}).get("worker") else None
+
+    async def _tensors(self, found: dict[str, Any]) -> list[TensorDescriptor]:
+        """The worker's tensors; a missing or short list is no answer, since a target would read half a model."""
+        worker = found["status"]["worker"]
+        name, expected = worker.get("tensorConfigMap"), worker.get("tensorCount", 0)
+        if not name or not expected:
+            return []
+        config_map = await self._ask("GET", f"{self._config_maps}/{name}")
+        tensors = kube_objects.tensors(config_map)
+        if len(tensors) != expected:
+            raise BackendUnavailable(f"ConfigMap {name} lists {len(tensors)} tensors of {expected}")
+        return tensors
+
+    async def _apply(self, collection: str, manifest: dict[str, Any]) -> dict[str, Any]:
+        path = f"{collection}/{manifest['metadata']['name']}"
+        return await self._client.request("PATCH", path, manifest, content=APPLY, query=_APPLY)
+
+    async def _patch(self, name: str, patch: kube_objects.Patch) -> dict[str, Any]:
+        return await self._client.request("PATCH", f"{self._objects}/{name}/status", patch, content=JSON_PATCH)
+
+    async def _ask(self, method: str, path: str, *, query: dict[str, str] | None = None) -> dict[str, Any]:
+        """A request that only an incomplete installation is refused."""
+        try:
+            return await self._client.request(method, path, query=query)
+        except ApiError as error:
+            raise BackendUnavailable(f"API server answered {error.code}: {error}") from error
+
+    async def _done(self, request: Any) -> bool:
+        """Whether a conditional change took place; not, where the object changed or is gone."""
+        try:
+            await request
+        except ApiError as error:
+            if error.code in (404, 409, 422):
+                return False
+            raise BackendUnavailable(f"API server answered {error.code}: {error}") from error
+        return True
+
+    def _complain(self, unreadable: frozenset[str]) -> None:
+        """Say once, not in every listing, which objects are left out."""
+        if new := unreadable - self._unreadable:
+            _log.warning("left out of listings, since they cannot be read: %s", ", ".join(sorted(new)))
+        self._unreadable = unreadable
+
+
+def _version(row: Row) -> tuple[str, str]:
+    assert isinstance(row.version, tuple)
+    return row.version
