@@ -31,13 +31,9 @@ Samples = list[tuple[str, Mapping[str, str], float]]
 
 def follow(source: LabSource, fleet: Fleet, sysfs: pathlib.Path, prometheus: str, server: str) -> list[Hop]:
     """Every station of `source`'s load, in order; a station that has nothing says why."""
-    page = _page(f"http://127.{source.ip.split('.')[1]}.{source.node + 1}.1:{EXPORTER_PORT}/metrics")
-    return [
-        _counter(source, sysfs),
-        *_exporter(source, page),
-        _prometheus(source, prometheus),
-        *_server(source, server),
-    ]
+    counter = _counter(source, sysfs)  # first: it takes the whole window
+    page = _page(f"http://{fleet.nodes[source.node].ip}:{EXPORTER_PORT}/metrics")
+    return [counter, *_exporter(source, page), _prometheus(source, prometheus), *_server(source, server)]
 
 
 def _counter(source: LabSource, sysfs: pathlib.Path) -> Hop:
