@@ -34,7 +34,7 @@ from mx_lab.targets import Targets
 from mx_lab.traffic import Nic
 
 _TICK: Final = 0.02
-_LOOK: Final = 1.0  # seconds between looks at the listing
+_LOOK: Final = 0.5  # seconds between looks at the listing
 
 Show = Callable[[str, Sequence[show.SourceNow]], None]
 
@@ -71,6 +71,20 @@ class Lab:
 
     async def run(self) -> Outcome:
         """Start everything, wait for loads, start the targets, look back."""
+        async with self.up():
+            await self._warm_up()
+            self.targets = Targets(self.settings, self.fleet, self.nics, self.parts.addresses.server)
+            self.phase = "targets start"
+            try:
+                await self.targets.run()
+                self.phase = "looking back"
+                return await self._look_back()
+            finally:
+                self.targets.close()
+
+    @contextlib.asynccontextmanager
+    async def up(self) -> AsyncIterator[None]:
+        """Everything but the targets runs inside this block; the children are the caller's to stop."""
         address = self.parts.addresses.selector_metrics.rpartition(":")[2]
         os.environ.update(MX_METRICS_ENABLED="1", MX_METRICS_PORT=address)  # the targets' own metrics
         async with contextlib.AsyncExitStack() as stack:
@@ -83,13 +97,7 @@ class Lab:
             sources = Sources(self.fleet, channel, self.settings.heartbeat, self.settings.seed)
             await stack.enter_async_context(_background(sources.run()))
             await stack.enter_async_context(_background(self._watch(channel)))
-            await self._warm_up()
-            self.targets = Targets(self.settings, self.fleet, self.nics, self.parts.addresses.server)
-            stack.callback(self.targets.close)
-            self.phase = "targets start"
-            await self.targets.run()
-            self.phase = "looking back"
-            return await self._look_back()
+            yield
 
     async def _start_parts(self) -> None:
         waits = [(self.parts.server(), self.parts.server_ready)]

@@ -48,10 +48,13 @@ class Nic:
     transmitted: float = 0.0  # bytes since the start
     received: float = 0.0
     pulls: list[Pull] = dataclasses.field(default_factory=list)
+    #: Share of the link that serving sends from now on, instead of the source's own average.
+    level: float | None = None
 
     def serving(self, now: float) -> float:
         """Share of the link that serving sends at `now`: its average, gently moving."""
-        return _waves(self.source.serving_tx, now, len(self.source.name) + self.source.node)
+        average = self.source.serving_tx if self.level is None else self.level
+        return _waves(average, now, len(self.source.name) + self.source.node)
 
     def kv(self, now: float) -> float:
         """KV cache in use at `now`, in [0, 1]."""

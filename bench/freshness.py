@@ -1,0 +1,98 @@
+"""How long a target goes on seeing an old load: from a NIC that turns hot to the listing that says so.
+
+Runs the lab's fleet at the product's defaults (utilization window 3 s, scrape 5 s, list 2 s, heartbeat 30 s), lets each
+source's traffic jump between idle and hot at random moments, and looks at the server's listing twice a second, as a
+target would find it. A jump is seen when the listed load is within 0.15 of the new level; one that is followed by
+another jump before that is not counted, and is reported.
+
+    .venv/bin/python bench/freshness.py [--seconds 240] [--scrape 5] [--sources 8]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import pathlib
+import random
+import tempfile
+import time
+
+import mx_wire
+from mx_lab.processes import stopping
+from mx_lab.run import Lab
+from mx_lab.settings import Settings
+
+LEVELS = (0.05, 0.9)
+NEAR = 0.15
+
+
+@dataclasses.dataclass
+class Jumps:
+    """The jumps of one source, and when each was seen."""
+
+    waiting: tuple[float, float] | None = None  # (when, new level)
+    seen: list[float] = dataclasses.field(default_factory=list)
+    overtaken: int = 0
+
+
+async def jump(lab: Lab, name: str, jumps: Jumps, rnd: random.Random) -> None:
+    while True:
+        await asyncio.sleep(rnd.uniform(15, 45))
+        jumps.overtaken += jumps.waiting is not None
+        level = LEVELS[lab.nics[name].level != LEVELS[1]]
+        lab.nics[name].level = level
+        jumps.waiting = (time.monotonic(), level)
+
+
+async def watch(lab: Lab, by_worker: dict[str, Jumps]) -> None:
+    while True:
+        for worker, row in lab.rows.items():
+            jumps, load = by_worker[worker], mx_wire.read_load(row)
+            if jumps.waiting is not None and load is not None and abs(load - jumps.waiting[1]) <= NEAR:
+                jumps.seen.append(time.monotonic() - jumps.waiting[0])
+                jumps.waiting = None
+        await asyncio.sleep(0.1)
+
+
+async def measure(settings: Settings, seconds: float) -> list[Jumps]:
+    rnd = random.Random(settings.seed)
+    with tempfile.TemporaryDirectory() as folder, stopping([]) as processes:
+        lab = Lab(settings, pathlib.Path(folder), processes, lambda *_: None)
+        by_worker = {source.worker_id: Jumps() for source in lab.fleet}
+        async with lab.up():
+            await asyncio.sleep(2 * settings.heartbeat)
+            tasks = [asyncio.create_task(watch(lab, by_worker))]
+            for source in lab.fleet:
+                lab.nics[source.name].level = LEVELS[0]
+                tasks.append(asyncio.create_task(jump(lab, source.name, by_worker[source.worker_id], rnd)))
+            await asyncio.sleep(seconds)
+            for task in tasks:
+                task.cancel()
+    return list(by_worker.values())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=240)
+    parser.add_argument("--scrape", type=float, default=5)
+    parser.add_argument("--heartbeat", type=float, default=30)
+    parser.add_argument("--sources", type=int, default=8)
+    options = parser.parse_args()
+    settings = Settings(
+        sources=options.sources, busy_nic=0, busy_kv=0, heartbeat=options.heartbeat, scrape=options.scrape
+    )
+    measured = asyncio.run(measure(settings, options.seconds))
+    seen = sorted(lag for jumps in measured for lag in jumps.seen)
+    overtaken = sum(jumps.overtaken for jumps in measured)
+    if not seen:
+        print("no jump was ever seen in the listing")
+        return 1
+    p50, p95 = (seen[min(len(seen) - 1, int(share * len(seen)))] for share in (0.5, 0.95))
+    print("| jumps seen | overtaken | p50 s | p95 s | max s |")
+    print(f"| {len(seen)} | {overtaken} | {p50:.1f} | {p95:.1f} | {seen[-1]:.1f} |")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
