@@ -1,0 +1,1 @@
+"""The shell around the decisions: one loop per MX endpoint, which asks, decides, writes and reports, cycle by cycle."""

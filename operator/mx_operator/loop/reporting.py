@@ -1,0 +1,156 @@
+"""From a cycle to each policy's report: conditions of this cycle, numbers, and why sources were not written."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from mx_operator.core import gates
+from mx_operator.core.heartbeats import usual_interval
+from mx_operator.core.model import Outcome, Result
+from mx_operator.core.planning import OBSERVE, UNCHANGED, Decision
+from mx_operator.core.reports import Check, Counts, PolicyReport
+from mx_operator.core.targets import State
+from mx_operator.policies.spec import SourceLoadPolicy
+
+if TYPE_CHECKING:
+    from mx_operator.loop.endpoints import Cycle
+    from mx_operator.loop.queries import Fetched
+
+#: Share by which the interval seen may differ from `sourceHeartbeat`.
+_HEARTBEAT_TOLERANCE: Final = 0.2
+
+
+def report(policy: SourceLoadPolicy, cycle: Cycle, wall: float) -> PolicyReport:
+    """What this cycle found out about one policy."""
+    decisions = [] if cycle.plan is None else [d for d in cycle.plan.decisions if d.policy == policy.name]
+    outcomes = [outcome for outcome in cycle.outcomes if outcome.write.policy == policy.name]
+    counts = _counts(decisions, outcomes)
+    fetched = {signal.name: cycle.fetched.get((policy.prometheus, signal)) for signal in policy.signals}
+    interval = usual_interval(cycle.ledger.memory.rows, (d.row.key for d in decisions))
+    return PolicyReport(
+        policy=policy.name,
+        uid=policy.uid,
+        generation=policy.generation,
+        at=wall,
+        prometheus=_prometheus(fetched),
+        server=_server(cycle),
+        load_supported=_load_supported(cycle),
+        data_fresh=_data_fresh(fetched, counts, cycle),
+        heartbeat=_heartbeat(policy, interval),
+        counts=counts,
+        skips=dict(collections.Counter(_skips(decisions, outcomes))),
+        signal_ages=_ages(fetched, cycle.ended),
+        heartbeat_interval=interval,
+        duration=cycle.ended - cycle.started,
+    )
+
+
+def _counts(decisions: list[Decision], outcomes: list[Outcome]) -> Counts:
+    states = collections.Counter(decision.state for decision in decisions)
+    results = collections.Counter(outcome.result for outcome in outcomes)
+    held = [d for d in decisions if d.target is not None and not d.write and d.reason != UNCHANGED]
+    return Counts(
+        listed=len(decisions),
+        matched=states[State.MATCHED],
+        unmatched=states[State.UNMATCHED],
+        ambiguous=states[State.AMBIGUOUS],
+        stale=states[State.STALE],
+        invalid=states[State.INVALID],
+        conflicting=states[State.CONFLICTING],
+        wanted=len(held) + sum(decision.write for decision in decisions),
+        written=results[Result.ACCEPTED],
+        failed=results[Result.REFUSED] + results[Result.DENIED] + results[Result.FAILED],
+        would_write=sum(decision.reason == OBSERVE for decision in decisions),
+    )
+
+
+def _skips(decisions: Iterable[Decision], outcomes: Iterable[Outcome]) -> Iterable[str]:
+    for decision in decisions:
+        if not decision.write:
+            yield decision.reason or "no_reading"
+    for outcome in outcomes:
+        if outcome.result is Result.UNSENT:
+            yield "too_late"
+
+
+def _prometheus(fetched: Mapping[str, Fetched | None]) -> Check:
+    failed = {name: one for name, one in fetched.items() if one is not None and one.index is None}
+    if failed:
+        name, first = next(iter(failed.items()))
+        return Check(False, first.reason, f"signal {name}: {first.message}")
+    waiting = [name for name, one in fetched.items() if one is None]
+    if waiting:
+        return Check(None, "Waiting", f"signal {waiting[0]}: no answer yet in this cycle")
+    return Check(True, "Answering", f"{len(fetched)} signal{'s' * (len(fetched) > 1)} answered")
+
+
+def _server(cycle: Cycle) -> Check:
+    if cycle.list_error is not None:
+        return Check(False, cycle.list_error.reason, f"ListSources: {cycle.list_error}")
+    if cycle.plan is None:
+        message = "no source is READY, or the server's backend failed: an empty list says no more"
+        return Check(None, "EmptyList", message)
+    return Check(True, "Listing", f"{len(cycle.rows)} READY source{'s' * (len(cycle.rows) != 1)}")
+
+
+def _load_supported(cycle: Cycle) -> Check:
+    memory = cycle.ledger.memory
+    if not memory.dated:
+        message = "rows carry no updated_at, so no heartbeat can be seen: upgrade the MX server"
+        return Check(False, "NoUpdatedAt", message)
+    if memory.gate.phase is gates.Phase.CLOSED:
+        message = (
+            "written loads do not come back: the MX server, one of its replicas, or its CRD is from before"
+            " source_load; upgrade it (one write in 10 minutes tries again)"
+        )
+        return Check(False, "LoadNotStored", message)
+    if memory.gate.phase is gates.Phase.CANARY:
+        return Check(None, "NotTriedYet", "no written load was read back yet")
+    return Check(True, "ReadBack", "written loads are read back")
+
+
+def _data_fresh(fetched: Mapping[str, Fetched | None], counts: Counts, cycle: Cycle) -> Check:
+    if cycle.plan is None or any(one is None for one in fetched.values()):
+        return Check(None, "Unknown", "nothing to judge by in this cycle")
+    if any(one is not None and one.index is None for one in fetched.values()):
+        return Check(False, "NoAnswer", "Prometheus did not answer")
+    mine = counts.listed - counts.conflicting
+    if mine == 0:
+        return Check(None, "NoSources", "no listed source is meant by this policy")
+    if counts.matched == mine:
+        return Check(True, "Fresh", f"{counts.matched} of {mine} sources have a fresh sample")
+    if counts.matched:
+        return Check(True, "Partly", _missing(counts, mine))
+    reason = "Stale" if counts.stale else "Invalid" if counts.invalid else "NoSeries"
+    return Check(False, reason, _missing(counts, mine))
+
+
+def _missing(counts: Counts, mine: int) -> str:
+    parts = {
+        "unmatched": counts.unmatched,
+        "ambiguous": counts.ambiguous,
+        "stale": counts.stale,
+        "invalid": counts.invalid,
+    }
+    said = ", ".join(f"{number} {name}" for name, number in parts.items() if number)
+    return f"{counts.matched} of {mine} sources have a fresh sample ({said})"
+
+
+def _heartbeat(policy: SourceLoadPolicy, interval: float | None) -> Check:
+    if interval is None:
+        return Check(None, "NotSeenYet", "fewer than two heartbeats of any source were seen")
+    expected = policy.source_heartbeat
+    seen = f"sources send a heartbeat every {interval:.3g} s, sourceHeartbeat is {expected:g} s"
+    if abs(interval - expected) <= _HEARTBEAT_TOLERANCE * expected:
+        return Check(True, "AsExpected", seen)
+    return Check(False, "Unexpected", f"{seen}: set it to what MX_HEARTBEAT_INTERVAL_SECS is")
+
+
+def _ages(fetched: Mapping[str, Fetched | None], now: float) -> dict[str, float]:
+    return {
+        name: max(0.0, one.index.youngest) + now - one.at
+        for name, one in fetched.items()
+        if one is not None and one.index is not None and one.index.youngest is not None
+    }

@@ -1,0 +1,1 @@
+"""The seam to MX servers: lists, metadata and writes over gRPC, and the Kubernetes writer beside it."""
