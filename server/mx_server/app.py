@@ -12,13 +12,17 @@ from types import TracebackType
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from mx_server import reflection
+from mx_server.auth import AuthInterceptor, Guard
 from mx_server.backends import Backend
 from mx_server.backends.opening import opened
 from mx_server.http import MetricsPage
+from mx_server.kube_client import KubeClient
 from mx_server.reaper import Reaper
 from mx_server.service import P2pService
-from mx_server.settings import BadSetting, Settings
+from mx_server.settings import BadSetting, Kubernetes, Settings
 from mx_server.telemetry import Telemetry
+from mx_server.tls import Certificates
 from mx_wire import SERVICE, add_p2p_service_to_server
 
 
@@ -85,7 +89,7 @@ class Server:
 
     async def _start_grpc(self, backend: Backend, starting: contextlib.AsyncExitStack) -> None:
         settings = self.settings
-        server = grpc.aio.server(options=_options(settings))
+        server = grpc.aio.server(interceptors=await self._interceptors(starting), options=_options(settings))
         service = P2pService(
             backend,
             self.telemetry,
@@ -96,12 +100,21 @@ class Server:
         )
         add_p2p_service_to_server(service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable(server)
         self.address = _bound(server, settings)
         await server.start()
         for name in ("", SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         starting.push_async_callback(server.stop, settings.grace)
         starting.push_async_callback(self._health.enter_graceful_shutdown)
+
+    async def _interceptors(self, starting: contextlib.AsyncExitStack) -> list[grpc.aio.ServerInterceptor]:
+        settings = self.settings
+        if settings.security is None:
+            return []
+        client = KubeClient(settings.kubernetes or Kubernetes(namespace=""), 0.8 * settings.backend_timeout)
+        starting.push_async_callback(client.close)
+        return [AuthInterceptor(Guard(client, settings.security), self.telemetry)]
 
 
 def _options(settings: Settings) -> list[tuple[str, int]]:
@@ -120,8 +133,12 @@ def _bound(server: grpc.aio.Server, settings: Settings) -> str:
     host, colon, port = settings.listen.rpartition(":")
     if not (colon and host and port.isdigit() and int(port) < 65536):
         raise BadSetting(f"--listen {settings.listen!r}: give host:port, such as 0.0.0.0:8001")
+    credentials = None if settings.tls is None else Certificates(settings.tls).credentials()
     try:
-        actual = server.add_insecure_port(settings.listen)
+        if credentials is None:
+            actual = server.add_insecure_port(settings.listen)
+        else:
+            actual = server.add_secure_port(settings.listen, credentials)
     except RuntimeError as error:
         raise BadSetting(f"--listen {settings.listen}: cannot listen there: is the port taken?") from error
     return f"{host}:{actual}"

@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import importlib.resources
 import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from mx_server import arguments as door
 from mx_server.app import Server
 from mx_server.backends import BackendUnavailable
 from mx_server.settings import BadSetting, Settings
-from mx_wire import Dialect
-
-_ALIASES = {"k8s": "kubernetes", "crd": "kubernetes"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the server until SIGTERM or SIGINT.
 
+    Args:
+        argv: Arguments, without the program's name; the process' own when None.
+
     Returns:
-        0 after a drained stop, 2 for a configuration that cannot work, 1 when the backend does not answer.
+        0 after a drained stop, 1 when the backend does not answer, 2 for a configuration that cannot work.
     """
     try:
-        arguments = _parser(os.environ).parse_args(argv)
-        logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
-        return asyncio.run(_serve(_settings(arguments)))
+        arguments = door.parser(os.environ).parse_args(argv)
+        if arguments.print_crd:
+            print(crd(), end="")
+            return 0
+        logging.basicConfig(level=door.level(arguments), format="%(asctime)s %(levelname)s %(message)s")
+        return asyncio.run(_serve(door.settings(arguments, os.environ)))
     except BadSetting as error:
         print(f"mx-server: {error}", file=sys.stderr)
         return 2
     except BackendUnavailable as error:
         print(f"mx-server: {arguments.backend} backend: {error}", file=sys.stderr)
         return 1
+
+
+def crd() -> str:
+    """The custom resource definition that the Kubernetes backend needs, as YAML."""
+    manifest = importlib.resources.files(__package__).joinpath("manifests", "modelmetadatas.yaml")
+    return manifest.read_text(encoding="utf-8")
 
 
 async def _serve(settings: Settings) -> int:
@@ -49,41 +59,9 @@ async def _serve(settings: Settings) -> int:
 
 def _started(server: Server) -> str:
     settings = server.settings
-    metrics = f", metrics http://{server.metrics_address}/metrics" if server.metrics_address else ""
-    dropped = "" if settings.keeps_load else ", load dropped"
-    return (
-        f"mx-server: listening on {server.address}"
-        f" (backend {settings.backend}, dialect {settings.dialect.value}{dropped}{metrics})"
-    )
-
-
-def _settings(arguments: argparse.Namespace) -> Settings:
-    return Settings(
-        listen=arguments.listen,
-        backend=_ALIASES.get(arguments.backend, arguments.backend),
-        redis_url=arguments.redis_url,
-        metrics_listen=arguments.metrics_listen,
-        dialect=Dialect(arguments.dialect),
-        keeps_load=not arguments.drop_load,
-        heartbeat_timeout=arguments.heartbeat_timeout,
-        reaper_interval=arguments.reaper_interval,
-        gc_timeout=arguments.gc_timeout,
-    )
-
-
-def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
-    env = environment.get
-    parser = argparse.ArgumentParser(prog="mx-server", description="A small MX server that carries source_load.")
-    add = parser.add_argument
-    host, port = env("MODEL_EXPRESS_SERVER_HOST", "127.0.0.1"), env("MODEL_EXPRESS_SERVER_PORT", "8001")
-    add("--listen", default=f"{host}:{port}", metavar="HOST:PORT")
-    add("--backend", default=env("MX_METADATA_BACKEND", "memory").lower())
-    add("--redis-url", default=env("REDIS_URL", ""))
-    add("--metrics-listen", default=None, metavar="HOST:PORT")
-    add("--dialect", choices=[d.value for d in Dialect], default="both")
-    add("--heartbeat-timeout", type=float, default=float(env("MX_HEARTBEAT_TIMEOUT_SECS", "90")))
-    add("--reaper-interval", type=float, default=float(env("MX_REAPER_SCAN_INTERVAL_SECS", "30")))
-    add("--gc-timeout", type=float, default=float(env("MX_GC_TIMEOUT_SECS", "3600")))
-    add("--drop-load", action="store_true")
-    add("--log-level", default=env("MODEL_EXPRESS_LOG_LEVEL", "info"))
-    return parser
+    facts = [f"backend {settings.backend}", f"dialect {settings.dialect.value}"]
+    facts += [] if settings.keeps_load else ["load dropped"]
+    facts += ["TLS"] if settings.tls else []
+    facts += [] if settings.security is None else [f"{len(settings.security.allowed)} service accounts allowed"]
+    facts += [f"metrics http://{server.metrics_address}/metrics"] if server.metrics_address else []
+    return f"mx-server: listening on {server.address} ({', '.join(facts)})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from mx_server.backends import Backend, BackendUnavailable
 from mx_server.records import Row
@@ -16,6 +17,8 @@ from mx_server.rules import counted, reaping
 from mx_server.telemetry import Telemetry
 
 _log = logging.getLogger("mx_server")
+#: Changes in flight; the Kubernetes backend needs one or two requests for each.
+_AT_ONCE: Final = 16
 
 
 class Reaper:
@@ -61,8 +64,19 @@ class Reaper:
         await self._apply("forgotten", work.forget, self._backend.forget)
 
     async def _apply(self, action: str, rows: Iterable[Row], change: Callable[[Row], Awaitable[bool]]) -> None:
-        changed = [row for row in rows if await change(row)]
-        self._telemetry.reaped(action, len(changed))
-        if changed:
-            names = ", ".join(row.head.worker_id for row in changed[:10])
-            _log.info("scan: %d %s: %s%s", len(changed), action, names, ", ..." if len(changed) > 10 else "")
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def changed(row: Row) -> bool:
+            async with gate:
+                return await change(row)
+
+        work = tuple(rows)
+        results = await asyncio.gather(*(changed(row) for row in work), return_exceptions=True)
+        names = [row.head.worker_id for row, result in zip(work, results, strict=True) if result is True]
+        self._telemetry.reaped(action, len(names))
+        if names:
+            _log.info("scan: %d %s: %s", len(names), action, ", ".join(names[:10]) + ", ..." * (len(names) > 10))
+        # Reported once the other rows had their turn: one row that fails must not hold them up.
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result

@@ -82,6 +82,10 @@ class Settings:
             if not 0 < getattr(self, name) < float("inf"):
                 option = "--" + name.replace("_", "-")
                 raise BadSetting(f"{option} {getattr(self, name):g}: give a number of seconds above 0")
+        if not 0 <= self.grace < float("inf"):
+            raise BadSetting(f"--grace {self.grace:g}: give a number of seconds, 0 or more")
+        if self.max_message_bytes < 1024:
+            raise BadSetting(f"--max-message-bytes {self.max_message_bytes}: give 1024 or more")
         if self.backend == "redis" and not self.redis_url:
             raise BadSetting("--backend redis needs --redis-url (or REDIS_URL), such as redis://redis:6379")
         if self.backend == "kubernetes" and (self.kubernetes is None or not self.kubernetes.namespace):
