@@ -95,6 +95,8 @@ class Ticker:
             scrapes=self._engines.scrapes(),
             discovery_age=self._discovery.age(),
         )
+        if nics.hint and (self.latest is None or self.latest.nics.hint != nics.hint):
+            _LOG.warning(nics.hint)
         self.latest = snapshot
         for watcher in self.watchers:
             watcher(snapshot)

@@ -56,18 +56,16 @@ class _Measured:
 def advance(before: PortHistory | None, device: Device, reading: PortReading, timing: Timing) -> PortHistory:
     """A port's history after one more reading; a port not seen before starts a new one."""
     old = before or PortHistory(device, reading)
+    transmit = _next(old.transmit, reading, reading.transmit, timing)
+    receive = _next(old.receive, reading, reading.receive, timing)
+    if "reset" in (transmit.reason, receive.reason):
+        # The device began anew, so the other counter did too, even if it is higher by now than it was.
+        transmit, receive = tracks.restarted(transmit), tracks.restarted(receive)
+    return PortHistory(device, reading, transmit, receive, old.transmit_peaks, old.receive_peaks)
 
-    def next_track(track: Track, count: Count) -> Track:
-        return tracks.advance(track, reading.identity, count, reading.limit, timing)
 
-    return PortHistory(
-        device,
-        reading,
-        next_track(old.transmit, reading.transmit),
-        next_track(old.receive, reading.receive),
-        old.transmit_peaks,
-        old.receive_peaks,
-    )
+def _next(track: Track, reading: PortReading, count: Count, timing: Timing) -> Track:
+    return tracks.advance(track, reading.identity, count, reading.limit, timing)
 
 
 def functions(histories: Histories) -> dict[PortId, tuple[PortId, ...]]:

@@ -29,7 +29,7 @@ class NicView:
     carriers: Mapping[PortId, PortId] = dataclasses.field(default_factory=dict)
     #: (device, port, reason) -> how often since the port appeared; port "" for the device as a whole.
     errors: Mapping[tuple[str, str, str], int] = dataclasses.field(default_factory=dict)
-    #: Why there are no ports at all, for a person; None when there are some.
+    #: What a person should know: that there are no ports, or that this is the wrong /sys.
     hint: str | None = None
 
 
@@ -68,8 +68,15 @@ class NicSampler:
         self._count(statuses)
         shared = ports.functions(self._histories)
         carriers = {member: owner for owner, members in shared.items() for member in members}
-        hint = None if names else f"no RDMA device under {self._tree.root}/{devices.CLASS}"
-        return NicView(statuses, carriers, dict(self._errors), hint)
+        return NicView(statuses, carriers, dict(self._errors), self._hint(statuses))
+
+    def _hint(self, statuses: Mapping[PortId, PortStatus]) -> str | None:
+        where = f"{self._tree.root}/{devices.CLASS}"
+        if not statuses:
+            return f"no RDMA device under {where}"
+        if any(status.transmit.reason == "no_counters_netns" for status in statuses.values()):
+            return f"{where} is a pod's own view, without counters: mount the host's /sys and give it as --sysfs"
+        return None
 
     def _describe(self, names: tuple[str, ...]) -> None:
         """Reads again what is fixed about each device that is new, came back, is bonded, or was not read lately."""

@@ -43,7 +43,6 @@ class Track:
     identity: str = ""
     samples: tuple[Sample, ...] = ()
     reason: str | None = None
-    resets: int = 0
 
     @property
     def total(self) -> int | None:
@@ -54,18 +53,23 @@ class Track:
 def advance(track: Track, identity: str, count: Count, limit: float | None, timing: Timing) -> Track:
     """The track after one more count."""
     if count.value is None:
-        return Track(identity, (), count.reason, track.resets)
+        return Track(identity, (), count.reason)
     sample = Sample(count.at, count.value, limit)
     last = track.samples[-1] if track.samples else None
     if last is None:
-        return Track(identity, (sample,), "baseline", track.resets)
+        return Track(identity, (sample,), "baseline")
     if identity != track.identity or sample.value < last.value:
-        return Track(identity, (sample,), "reset", track.resets + 1)
+        return Track(identity, (sample,), "reset")
     if sample.at - last.at > timing.longest_gap:
-        return Track(identity, (sample,), "gap", track.resets)
+        return Track(identity, (sample,), "gap")
     if sample.at <= last.at:
         return track  # no time has passed: nothing to divide by
-    return Track(identity, _within(track.samples, sample, timing), None, track.resets)
+    return Track(identity, _within(track.samples, sample, timing), None)
+
+
+def restarted(track: Track) -> Track:
+    """The track as if its last sample were its first; one without samples keeps its reason."""
+    return dataclasses.replace(track, samples=track.samples[-1:], reason="reset") if track.samples else track
 
 
 def _within(samples: tuple[Sample, ...], sample: Sample, timing: Timing) -> tuple[Sample, ...]:
