@@ -137,7 +137,13 @@ def settle(memory: Memory, outcomes: Iterable[Outcome]) -> Memory:
 
 def _after(before: RowMemory, outcome: Outcome) -> RowMemory:
     if outcome.result is Result.ACCEPTED:
-        return dataclasses.replace(before, written_at=max(before.written_at, outcome.ended_at), awaits=True)
+        return dataclasses.replace(
+            before,
+            written_at=max(before.written_at, outcome.ended_at),
+            awaits=True,
+            sent_at=outcome.sent_at,
+            wrote=outcome.write.load,
+        )
     if outcome.result is not Result.FAILED:
         return before  # the server did nothing
     over_at = max(before.written_at, outcome.ended_at + _LANDING)

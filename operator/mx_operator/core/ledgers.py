@@ -10,7 +10,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from mx_operator.core import heartbeats, planning
+from mx_operator.core import clocks, heartbeats, planning
+from mx_operator.core.clocks import Clocks
 from mx_operator.core.gates import UNTRIED, Gate
 from mx_operator.core.memory import NEVER, Memory
 from mx_operator.core.model import Identity, Listing, Outcome, Result, SourceKey
@@ -35,6 +36,7 @@ class Ledger:
         self._rnd = rnd
         self.memory = Memory(gate=gate)
         self.pace = Pace()
+        self.clocks = Clocks()
         self.denied_until = NEVER
 
     def decide(
@@ -46,7 +48,8 @@ class Ledger:
         now: float,
     ) -> Plan:
         """Take in a list that was not empty, and decide the cycle; arguments as of `planning.plan`."""
-        self.memory = heartbeats.observe(self.memory, listing, rules)
+        before, self.memory = self.memory, heartbeats.observe(self.memory, listing, rules)
+        self.clocks = clocks.compare(self.clocks, listing, before.rows, self.memory.rows)
         limits = Limits(self.pace.budget(rules), denied=now < self.denied_until)
         plan = planning.plan(listing, self.memory, identities, tasks, rules, limits, now, self._rnd)
         self.memory = heartbeats.with_measured(self.memory, plan.measured, now)

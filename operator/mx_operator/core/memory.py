@@ -32,6 +32,8 @@ class RowMemory:
         keeps: A heartbeat of its left our mark where it was: the server keeps what a bare heartbeat does not carry.
         written_at: When our last write for it was over, or at the latest can have landed.
         awaits: The next list must show that write: the server said that it stored it.
+        sent_at: When that write was sent.
+        wrote: What it carried.
         unanswered: Nonces of our writes whose end nobody knows.
         many_ranks: Its worker_id was seen under more than one rank.
         beat_ms: `updated_at` of the last heartbeat seen, for the intervals.
@@ -50,6 +52,8 @@ class RowMemory:
     keeps: bool = False
     written_at: float = NEVER
     awaits: bool = False
+    sent_at: float = NEVER
+    wrote: float | None = None
     unanswered: tuple[int, ...] = ()
     many_ranks: bool = False
     beat_ms: int = 0

@@ -40,6 +40,7 @@ class Counts:
         wanted: Of the matched, those whose stored load differs by more than the deadband.
         written: Writes that the server accepted.
         failed: Writes that it refused, or that got no answer.
+        clamped: Of the matched, those whose reading was outside [0, 1].
         would_write: In mode observe, what mode write would have sent.
     """
 
@@ -53,6 +54,7 @@ class Counts:
     wanted: int = 0
     written: int = 0
     failed: int = 0
+    clamped: int = 0
     would_write: int = 0
 
 
@@ -74,6 +76,7 @@ class PolicyReport:
         skips: Why listed sources were not written, by reason.
         signal_ages: Age in seconds of the newest sample of each signal that answered.
         heartbeat_interval: Median of the intervals seen, in seconds.
+        clock_skew: Seconds between the clocks of the server's replicas, as far as seen.
         duration: Seconds this cycle took.
     """
 
@@ -90,6 +93,7 @@ class PolicyReport:
     skips: Mapping[str, int]
     signal_ages: Mapping[str, float]
     heartbeat_interval: float | None
+    clock_skew: float | None
     duration: float
 
     @property

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from mx_operator.core import gates, pacing
 from mx_operator.core.ledgers import Ledger
-from mx_operator.core.model import Listing, Outcome, Row, Write
+from mx_operator.core.model import Identity, Listing, Outcome, Row, SourceKey, Write
 from mx_operator.core.planning import Plan, Task
 from mx_operator.core.reports import PolicyReport
 from mx_operator.core.rules import WRITE_BUDGET, Rules, strictest
@@ -64,6 +64,7 @@ class Cycle:
         plan: None where there was no list.
         outcomes: Of every write.
         fetched: The answers used, by signal.
+        identities: Of the workers, as far as known.
         ledger: As it stands after the cycle.
         rules: Gone by.
     """
@@ -76,6 +77,7 @@ class Cycle:
     plan: Plan | None
     outcomes: tuple[Outcome, ...]
     fetched: Mapping[SignalKey, Fetched]
+    identities: Mapping[SourceKey, Identity]
     ledger: Ledger
     rules: Rules
 
@@ -145,7 +147,7 @@ class Endpoint:
                 await self._signals.any_late(started + self.interval - self._now())
                 await asyncio.sleep(max(0.0, started + min(1.0, self.interval) - self._now()))
         finally:
-            await self._close()
+            await self.close()
 
     async def _guarded(self) -> None:
         try:
@@ -154,7 +156,12 @@ class Endpoint:
             _LOG.exception("%s: a cycle failed", self.key.server.address)
         self.ticked = self._now()
 
-    async def _close(self) -> None:
+    async def known(self, seconds: float) -> None:
+        """Wait until every worker listed so far was asked who it is, but no longer than this."""
+        await self._identities.settled(seconds)
+
+    async def close(self) -> None:
+        """Let go of everything; `run` does it itself."""
         await self._identities.close()
         await self._signals.close()
         await self._server.close()
@@ -183,6 +190,7 @@ class Endpoint:
             plan,
             tuple(outcomes),
             taken,
+            self._identities.known(),
             self._ledger,
             rules,
         )

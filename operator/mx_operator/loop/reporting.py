@@ -43,6 +43,7 @@ def report(policy: SourceLoadPolicy, cycle: Cycle, wall: float) -> PolicyReport:
         skips=dict(collections.Counter(_skips(decisions, outcomes))),
         signal_ages=_ages(fetched, cycle.ended),
         heartbeat_interval=interval,
+        clock_skew=cycle.ledger.clocks.skew,
         duration=cycle.ended - cycle.started,
     )
 
@@ -62,6 +63,7 @@ def _counts(decisions: list[Decision], outcomes: list[Outcome]) -> Counts:
         wanted=len(held) + sum(decision.write for decision in decisions),
         written=results[Result.ACCEPTED],
         failed=results[Result.REFUSED] + results[Result.DENIED] + results[Result.FAILED],
+        clamped=sum(decision.clamped for decision in decisions),
         would_write=sum(decision.reason == OBSERVE for decision in decisions),
     )
 
@@ -154,3 +156,25 @@ def _ages(fetched: Mapping[str, Fetched | None], now: float) -> dict[str, float]
         for name, one in fetched.items()
         if one is not None and one.index is not None and one.index.youngest is not None
     }
+
+
+def unusable(policy: SourceLoadPolicy, message: str, wall: float) -> PolicyReport:
+    """The report of a policy whose endpoint cannot even be called."""
+    unknown = Check(None, "NotRunning", "the MX server cannot be called with this configuration")
+    return PolicyReport(
+        policy=policy.name,
+        uid=policy.uid,
+        generation=policy.generation,
+        at=wall,
+        prometheus=unknown,
+        server=Check(False, "Configuration", message),
+        load_supported=unknown,
+        data_fresh=unknown,
+        heartbeat=unknown,
+        counts=Counts(),
+        skips={},
+        signal_ages={},
+        heartbeat_interval=None,
+        clock_skew=None,
+        duration=0.0,
+    )

@@ -1,0 +1,60 @@
+"""How far the clocks of a server's replicas are apart, as far as the rows tell.
+
+A replica stamps what it stores. Our own writes tell the stamp of the replica that took them to within their round
+trip; a source's heartbeat tells its replica's to within the time between two lists. Where the two cannot both be
+true of one clock, the rest is skew: it lengthens the time a dead source stays selectable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping
+from typing import Final
+
+from mx_operator.core.memory import RowMemory
+from mx_operator.core.model import Listing, SourceKey
+
+_KEPT: Final = 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Clocks:
+    """What stamps have shown so far; offsets are server seconds minus monotonic seconds.
+
+    Attributes:
+        writes: Offset range of the last own write that was read back.
+        skews: Of the last heartbeats, how far outside that range each was.
+    """
+
+    writes: tuple[float, float] | None = None
+    skews: tuple[float, ...] = ()
+
+    @property
+    def skew(self) -> float | None:
+        """Median seconds by which heartbeats' stamps are ahead of own writes'; None while nothing was compared."""
+        return statistics.median(self.skews) if self.skews else None
+
+
+def compare(
+    clocks: Clocks, listing: Listing, before: Mapping[SourceKey, RowMemory], after: Mapping[SourceKey, RowMemory]
+) -> Clocks:
+    """What is known after a list, given each row's memory before and after it."""
+    writes, skews = clocks.writes, list(clocks.skews)
+    for row in listing.rows:
+        earlier, later = before.get(row.key), after[row.key]
+        if earlier is None or row.updated_at_ms <= earlier.greatest_ms:
+            continue
+        stamp = row.updated_at_ms / 1000
+        if later.heartbeat_at != earlier.heartbeat_at:
+            if writes is not None:
+                skews.append(_outside(stamp - listing.received_at, stamp - earlier.listed_at, writes))
+        elif earlier.awaits and row.load == earlier.wrote:
+            writes = (stamp - earlier.written_at, stamp - earlier.sent_at)
+    return Clocks(writes, tuple(skews[-_KEPT:]))
+
+
+def _outside(low: float, high: float, writes: tuple[float, float]) -> float:
+    if low > writes[1]:
+        return low - writes[1]
+    return high - writes[0] if high < writes[0] else 0.0
