@@ -7,20 +7,24 @@ import socket
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.resources import Resource
 
 from mx_exporter.access import Certificates, Gate
-from mx_exporter.config import Settings
+from mx_exporter.config import OtlpSettings, Settings
 from mx_exporter.discovery import Discovery, NoDiscovery
 from mx_exporter.engines import Engines
 from mx_exporter.exposition import Pages
 from mx_exporter.nics.sampler import NicSampler
 from mx_exporter.nics.sysfs import Tree
 from mx_exporter.serving import Server
-from mx_exporter.snapshot import Snapshot
+from mx_exporter.snapshot import Present, Snapshot
 from mx_exporter.telemetry import build_info
 from mx_exporter.ticker import Ticker
+
+if TYPE_CHECKING:
+    from mx_exporter.otlp import Push
 
 _LOG = logging.getLogger("mx_exporter")
 
@@ -38,25 +42,21 @@ class Exporter:
         sysfs, procfs = Tree(settings.sysfs), Tree(settings.procfs)
         self.discovery = _discovery(settings)
         self.engines = Engines(self.discovery, settings.scrape)
+        self.present = Present(max(5.0, 3 * settings.timing.interval), clock)
         self.ticker = Ticker(
             NicSampler(sysfs, settings.timing, clock, settings.limits),
             self.discovery,
             self.engines,
             sysfs,
             procfs,
+            self.present,
             settings.timing.interval,
             clock,
         )
-        self.pages = Pages(resource(settings))
-        self.server = Server(
-            settings.host,
-            settings.port,
-            self.pages,
-            lambda: self.ticker.latest,
-            gate=Gate(settings.auth),
-            certificates=Certificates.of(settings.tls),
-            stale_after=max(5.0, 3 * settings.timing.interval),
-        )
+        described, start = resource(settings), time.time()
+        gate, certificates = Gate(settings.auth), Certificates.of(settings.tls)
+        self.server = Server(settings.host, settings.port, Pages(described, start), self.present, gate, certificates)
+        self.push = _push(settings.otlp, described, start, self.present)
         self.address: tuple[str, int] | None = None
 
     def __enter__(self) -> Exporter:
@@ -65,6 +65,8 @@ class Exporter:
             self.engines.start()
             self.ticker.start()
             self.address = self.server.start()
+            if self.push is not None:
+                self.push.start()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -74,6 +76,8 @@ class Exporter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.push is not None:
+            self.push.stop()
         self.server.stop()
         self.ticker.stop()
         self.engines.stop()
@@ -110,6 +114,15 @@ def _discovery(settings: Settings) -> Discovery:
 
         return KubernetesDiscovery(settings.kubernetes)
     return NoDiscovery()
+
+
+def _push(settings: OtlpSettings, described: Resource, start: float, present: Present) -> Push | None:
+    """The OTLP push, where one is configured; what it takes is imported only then."""
+    if settings.endpoint is None:
+        return None
+    from mx_exporter.otlp import Push
+
+    return Push(settings, described, start, present.get)
 
 
 def resource(settings: Settings) -> Resource:

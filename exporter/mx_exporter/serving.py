@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable
 
 from aiohttp import hdrs, web
 
 from mx_exporter.access import Certificates, Gate
 from mx_exporter.errors import ConfigurationError
 from mx_exporter.exposition import Pages
-from mx_exporter.snapshot import Snapshot
+from mx_exporter.snapshot import Present
 
 _REFRESH = 30.0  # seconds between two looks at the certificate
 _NO_SAMPLE = "no sample yet\n"
@@ -30,12 +28,9 @@ class Server:
         host: str,
         port: int,
         pages: Pages,
-        latest: Callable[[], Snapshot | None],
-        *,
+        present: Present,
         gate: Gate,
         certificates: Certificates | None = None,
-        stale_after: float = 5.0,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Makes a server that does not listen yet.
 
@@ -43,24 +38,19 @@ class Server:
             host: The address to listen on.
             port: The port; 0 takes a free one.
             pages: What renders snapshots.
-            latest: Where the latest snapshot is; None before the first.
+            present: What to show.
             gate: Who may read /metrics.
             certificates: For TLS; None for plain HTTP.
-            stale_after: A snapshot older than these seconds is not the present any more.
-            clock: The monotonic clock of the snapshots.
         """
         self._host, self._port = host, port
         self._pages = pages
-        self._latest = latest
+        self._present = present
         self._gate = gate
         self._certificates = certificates
-        self._stale_after = stale_after
-        self._clock = clock
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mx-server", daemon=True)
         self._runner: web.AppRunner | None = None
         self._refreshing: asyncio.Task[None] | None = None
-        self._aged: tuple[Snapshot, Snapshot] | None = None
 
     def start(self) -> tuple[str, int]:
         """Listen; returns the address and port that were bound.
@@ -124,35 +114,26 @@ class Server:
         if not self._gate.allows(request.headers.get(hdrs.AUTHORIZATION, "")):
             headers = {hdrs.WWW_AUTHENTICATE: self._gate.challenge}
             return web.Response(status=401, headers=headers, text="login needed\n")
-        snapshot = self._latest()
+        snapshot = self._present.get()
         if snapshot is None:
             return web.Response(status=503, text=_NO_SAMPLE)
         compressed = "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower()
-        body, content_type = self._pages.page(self._current(snapshot), request.headers.get(hdrs.ACCEPT, ""), compressed)
+        body, content_type = self._pages.page(snapshot, request.headers.get(hdrs.ACCEPT, ""), compressed)
         headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: "Accept, Accept-Encoding"}
         if compressed:
             headers[hdrs.CONTENT_ENCODING] = "gzip"
         return web.Response(body=body, headers=headers)
 
-    def _current(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot, or what is left of it when it is too old to be the present."""
-        if self._clock() - snapshot.at <= self._stale_after:
-            return snapshot
-        if self._aged is None or self._aged[0] is not snapshot:
-            self._aged = (snapshot, snapshot.aged("sampler_stalled"))
-        return self._aged[1]
-
     async def _healthz(self, _request: web.Request) -> web.StreamResponse:
-        snapshot = self._latest()
-        age = None if snapshot is None else self._clock() - snapshot.at
-        if age is None or age > self._stale_after:
+        age = self._present.age()
+        if age is None or age > self._present.stale_after:
             return web.Response(status=503, text=_NO_SAMPLE if age is None else f"last sample {age:.1f} s ago\n")
         return web.Response(text="ok\n")
 
     async def _readyz(self, _request: web.Request) -> web.StreamResponse:
-        snapshot = self._latest()
-        if snapshot is None:
+        latest = self._present.latest
+        if latest is None:
             return web.Response(status=503, text=_NO_SAMPLE)
-        if snapshot.discovery_age is None:
+        if latest.discovery_age is None:
             return web.Response(status=503, text="discovery has not answered yet\n")
         return web.Response(text="ok\n")

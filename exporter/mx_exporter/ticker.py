@@ -18,7 +18,7 @@ from mx_exporter.mapping.places import places
 from mx_exporter.model import Assignment, Gpu, Place, Pod, Source, SourceLoad, Usage
 from mx_exporter.nics.sampler import NicSampler, NicView
 from mx_exporter.nics.sysfs import Tree
-from mx_exporter.snapshot import Snapshot
+from mx_exporter.snapshot import Present, Snapshot
 
 _LOG = logging.getLogger("mx_exporter")
 _PLACES_KEPT = 60.0  # seconds; a GPU's place changes only with its driver
@@ -34,6 +34,7 @@ class Ticker:
         engines: Engines,
         sysfs: Tree,
         procfs: Tree,
+        present: Present,
         interval: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -49,9 +50,7 @@ class Ticker:
         self._places: dict[tuple[Gpu, ...], tuple[float, dict[int, Place]]] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self.latest: Snapshot | None = None
-        #: Called with every new snapshot, in the ticking thread.
-        self.watchers: list[Callable[[Snapshot], None]] = []
+        self._present = present
 
     def start(self) -> None:
         """Tick now, then every interval in a thread of its own."""
@@ -76,7 +75,7 @@ class Ticker:
             due = max(due + self._interval, self._clock() + self._interval / 2)
 
     def tick(self) -> Snapshot:
-        """Makes one snapshot and tells the watchers."""
+        """Makes one snapshot, which is the present from then on."""
         begun = self._clock()
         nics = self._nics.tick()
         sources = self._discovery.sources()
@@ -95,11 +94,10 @@ class Ticker:
             scrapes=self._engines.scrapes(),
             discovery_age=self._discovery.age(),
         )
-        if nics.hint and (self.latest is None or self.latest.nics.hint != nics.hint):
+        before = self._present.latest
+        if nics.hint and (before is None or before.nics.hint != nics.hint):
             _LOG.warning(nics.hint)
-        self.latest = snapshot
-        for watcher in self.watchers:
-            watcher(snapshot)
+        self._present.put(snapshot)
         return snapshot
 
     def _assign(self, source: Source, nics: NicView) -> tuple[Assignment, ...]:

@@ -16,7 +16,7 @@ from mx_exporter.nics.readings import Limits
 from mx_exporter.nics.sampler import NicSampler
 from mx_exporter.nics.sysfs import Tree
 from mx_exporter.nics.tracks import Timing
-from mx_exporter.snapshot import Snapshot
+from mx_exporter.snapshot import Present, Snapshot
 from mx_exporter.ticker import Ticker
 from tests.exporter.trees import Node
 
@@ -83,12 +83,14 @@ class Looking:
         self.engines = KnownUsages()
         sysfs = tree or Tree(node.sysfs)
         self.sampler = NicSampler(sysfs, timing or Timing(), self.clock, limits)
+        self.present = Present(5.0, self.clock)
         self.ticker = Ticker(
             self.sampler,
             self.discovery,
             self.engines,  # type: ignore[arg-type]
             sysfs,
             Tree(node.procfs),
+            self.present,
             clock=self.clock,
             wall=self.clock.wall,
         )
@@ -101,8 +103,9 @@ class Looking:
 
     def page(self, accept: str = "") -> str:
         """The page of the last tick, without what is the same for every exporter."""
-        assert self.ticker.latest is not None
-        text = self.pages.page(self.ticker.latest, accept)[0].decode()
+        snapshot = self.present.get()
+        assert snapshot is not None
+        text = self.pages.page(snapshot, accept)[0].decode()
         return re.sub(r"(?m)^(?:# (?:HELP|TYPE) )?(?:target_info|target|mx_build_info)\b.*\n", "", text)
 
 

@@ -1,0 +1,136 @@
+"""Pushing the same metrics over OTLP, where an endpoint is configured; only then is any of it imported.
+
+A push sends what a scrape at that moment would show, with the same names and values. What cannot be delivered is logged
+by the SDK and dropped: the next push carries the present again.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricsData, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+
+from mx_exporter.config import OtlpSettings
+from mx_exporter.documents import read
+from mx_exporter.errors import ConfigurationError
+from mx_exporter.exposition import joined, metrics_data, provider
+from mx_exporter.snapshot import Snapshot
+from mx_exporter.telemetry import families
+
+
+class _PushReader(PeriodicExportingMetricReader):
+    """OpenTelemetry's periodic reader; adds a snapshot's points to what the SDK collects."""
+
+    def __init__(
+        self, exporter: MetricExporter, added: Callable[[], MetricsData | None], settings: OtlpSettings
+    ) -> None:
+        self._added = added
+        super().__init__(exporter, settings.interval * 1e3, settings.timeout * 1e3)
+
+    def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> None:
+        added = self._added()
+        if added is not None:
+            super()._receive_metrics(joined(metrics_data, added), timeout_millis, **kwargs)
+
+
+class Push:
+    """Pushes the present every interval, from a thread of the SDK's, until it is stopped."""
+
+    def __init__(
+        self, settings: OtlpSettings, resource: Resource, start: float, present: Callable[[], Snapshot | None]
+    ) -> None:
+        """Makes the exporter; nothing is sent yet.
+
+        Args:
+            settings: Where to and how; with an endpoint.
+            resource: What the metrics describe.
+            start: Since when the counters count, in seconds since 1970.
+            present: What a scrape would show now; None before the first tick.
+
+        Raises:
+            ConfigurationError: A file that the settings name cannot be used.
+        """
+        self._settings = settings
+        self._resource = resource
+        self._start = start
+        self._present = present
+        self._exporter = _exporter(settings)
+        self._provider: MeterProvider | None = None
+
+    def start(self) -> None:
+        """Begin to push."""
+        self._provider = provider(self._resource, [_PushReader(self._exporter, self._data, self._settings)])
+
+    def flush(self) -> None:
+        """Push now and wait for it."""
+        if self._provider is not None:
+            self._provider.force_flush(int(self._settings.timeout * 1e3))
+
+    def stop(self) -> None:
+        """One last push, then no more."""
+        if self._provider is not None:
+            self._provider.shutdown(int(self._settings.timeout * 1e3))
+
+    def _data(self) -> MetricsData | None:
+        snapshot = self._present()
+        if snapshot is None:
+            return None
+        return metrics_data(families(snapshot), self._resource, self._start, snapshot.wall)
+
+
+def metrics_url(endpoint: str) -> str:
+    """The URL that OTLP over HTTP posts to: a base (`http://collector:4318`, Prometheus' `.../otlp`) gets the path."""
+    path = urlsplit(endpoint).path.rstrip("/")
+    return endpoint.rstrip("/") + "/v1/metrics" if path == "" or path.endswith("/otlp") else endpoint
+
+
+def _exporter(settings: OtlpSettings) -> MetricExporter:
+    headers = _headers(settings.headers_file)
+    assert settings.endpoint is not None
+    if settings.protocol == "http/protobuf":
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
+
+        return HttpExporter(
+            metrics_url(settings.endpoint),
+            certificate_file=_name(settings.ca_file),
+            client_key_file=_name(settings.key_file),
+            client_certificate_file=_name(settings.cert_file),
+            headers=headers,
+            timeout=settings.timeout,
+        )
+    import grpc
+    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
+
+    secure = settings.endpoint.startswith("https://")
+    credentials = None
+    if secure:
+        files = [_bytes(path) for path in (settings.ca_file, settings.key_file, settings.cert_file)]
+        credentials = grpc.ssl_channel_credentials(*files)
+    return GrpcExporter(
+        settings.endpoint, insecure=not secure, credentials=credentials, headers=headers, timeout=settings.timeout
+    )
+
+
+def _name(path: pathlib.Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _bytes(path: pathlib.Path | None) -> bytes | None:
+    return None if path is None else read(path, "a PEM file").encode()
+
+
+def _headers(path: pathlib.Path | None) -> dict[str, str] | None:
+    """Headers from a file of `name: value` lines, so that a token is no command line argument."""
+    if path is None:
+        return None
+    headers = {}
+    for line in filter(None, map(str.strip, read(path, "a file of headers").splitlines())):
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise ConfigurationError(f"{path}: give one `name: value` a line")
+        headers[name.strip().lower()] = value.strip()
+    return headers
