@@ -23,7 +23,7 @@
 {{- define "mx.monitorMetadata" -}}
 {{- $root := index . 0 -}}
 name: {{ include "mx.named" . }}
-namespace: {{ default (include "mx.namespaceOf" .) $root.Values.monitoring.namespace }}
+namespace: {{ default (include "mx.namespaceOf" .) $root.Values.monitoring.namespace | quote }}
 labels:
   {{- include "mx.labels" (list $root (index . 1) (index . 2).labels $root.Values.monitoring.labels) | nindent 2 }}
 {{- end -}}

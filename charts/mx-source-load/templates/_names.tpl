@@ -27,8 +27,8 @@
 {{- end -}}
 
 {{- define "mx.selector" -}}
-app.kubernetes.io/name: {{ include "mx.name" (index . 0) }}
-app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/name: {{ include "mx.name" (index . 0) | quote }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 

@@ -23,11 +23,11 @@ annotations:
 {{- with concat ($root.Values.global.imagePullSecrets | default list) ($root.Values.imagePullSecrets | default list) }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- with $values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector:

@@ -22,7 +22,7 @@ kind: {{ $prefix }}Role
 metadata:
   name: {{ $name }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "mx.labels" $of | nindent 4 }}
@@ -34,7 +34,7 @@ kind: {{ $prefix }}RoleBinding
 metadata:
   name: {{ $name }}
   {{- with .namespace }}
-  namespace: {{ . }}
+  namespace: {{ . | quote }}
   {{- end }}
   labels:
     {{- include "mx.labels" $of | nindent 4 }}
@@ -45,5 +45,5 @@ roleRef:
 subjects:
   - kind: ServiceAccount
     name: {{ include "mx.serviceAccount" $of }}
-    namespace: {{ include "mx.namespaceOf" $of }}
+    namespace: {{ include "mx.namespaceOf" $of | quote }}
 {{- end -}}
