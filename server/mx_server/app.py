@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from types import TracebackType
 
 import grpc
@@ -20,7 +21,7 @@ from mx_server.http import MetricsPage
 from mx_server.kube_client import KubeClient
 from mx_server.reaper import Reaper
 from mx_server.service import P2pService
-from mx_server.settings import BadSetting, Kubernetes, Settings
+from mx_server.settings import BadSetting, Kubernetes, Settings, host_port
 from mx_server.telemetry import Telemetry
 from mx_server.tls import Certificates
 from mx_wire import SERVICE, add_p2p_service_to_server
@@ -130,18 +131,28 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
 
 
 def _bound(server: grpc.aio.Server, settings: Settings) -> str:
-    host, colon, port = settings.listen.rpartition(":")
-    if not (colon and host and port.isdigit() and int(port) < 65536):
-        raise BadSetting(f"--listen {settings.listen!r}: give host:port, such as 0.0.0.0:8001")
+    host, port = host_port("--listen", settings.listen, "0.0.0.0:8001")
     credentials = None if settings.tls is None else Certificates(settings.tls).credentials()
+    _probe(host, port, settings.listen)
     try:
         if credentials is None:
             actual = server.add_insecure_port(settings.listen)
         else:
             actual = server.add_secure_port(settings.listen, credentials)
     except RuntimeError as error:
-        raise BadSetting(f"--listen {settings.listen}: cannot listen there: is the port taken?") from error
+        raise BadSetting(f"--listen {settings.listen}: cannot listen there") from error
     return f"{host}:{actual}"
+
+
+def _probe(host: str, port: int, listen: str) -> None:
+    """Find out why an address cannot be had, which gRPC does not tell, before it writes a log of its own about it."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise BadSetting(f"--listen {listen}: cannot listen there: {error.strerror}") from error
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from mx_server.settings import BadSetting
+from mx_server.settings import BadSetting, host_port
 from mx_server.telemetry import Telemetry
 
 
@@ -26,11 +26,9 @@ class MetricsPage:
         Raises:
             BadSetting: The address is malformed or taken.
         """
-        host, colon, port = listen.rpartition(":")
-        if not (colon and host and port.isdigit() and int(port) < 65536):
-            raise BadSetting(f"--metrics-listen {listen!r}: give host:port, such as 0.0.0.0:9401")
+        host, port = host_port("--metrics-listen", listen, "0.0.0.0:9401")
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host.strip("[]"), int(port))
+        site = web.TCPSite(self._runner, host.strip("[]"), port)
         try:
             await site.start()
         except OSError as error:

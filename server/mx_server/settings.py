@@ -15,6 +15,18 @@ class BadSetting(ValueError):  # noqa: N818 - it is the setting that is bad
     """A setting that cannot be used; the message names the input and the fix."""
 
 
+def host_port(option: str, text: str, example: str) -> tuple[str, int]:
+    """Host (an IPv6 one in its brackets) and port of `host:port`.
+
+    Raises:
+        BadSetting: It is not of that form.
+    """
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
+        raise BadSetting(f"{option} {text!r}: give host:port, such as {example}")
+    return host, int(port)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kubernetes:
     """How to reach an API server.

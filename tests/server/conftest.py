@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import importlib.resources
+import inspect
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -125,6 +127,19 @@ class Store:
             yield peer
 
 
+@pytest.fixture(autouse=True)
+def _a_loop_that_is_closed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Give looptime's plugin the event loop it asks for in tests that are not async, which it would leave open."""
+    if inspect.iscoroutinefunction(request.function):
+        yield
+        return
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
 @pytest.fixture(scope="session")
 def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """One real Redis for all tests that do not stop it."""
@@ -185,3 +200,10 @@ def _store(kind: str, request: pytest.FixtureRequest) -> Store:
         place: Kubernetes = request.getfixturevalue("namespace")
         return Store(kind, dataclasses.replace(common, backend=kind, kubernetes=place))
     return Store(kind, common)
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[Server]:
+    """A server from settings alone."""
+    async with Server(settings) as server:
+        yield server
