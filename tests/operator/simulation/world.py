@@ -97,7 +97,6 @@ class Verdict:
         true: Share of the living time in which the stored load was within 0.15 of the truth.
         lags: Seconds from each jump to its being stored.
         writes: How many were sent.
-        stored: Whether any mark was ever stored.
     """
 
     gone: float
@@ -349,7 +348,7 @@ class Operator:
         ended = [self._send(write) for write in writes]
         if writes:
             life = self.life
-            outcomes = [outcome for outcome in ended]
+            outcomes = ended
             latest = max(outcome.ended_at for outcome in outcomes)
 
             def settle() -> None:
@@ -379,9 +378,9 @@ class Operator:
         if isinstance(reading, joins.Absent) or abs(reading.value - (row.load or 0.0)) <= 0.05:
             return
         stored = self.world.row
-        if self.case.protocol == "three" and is_marked(row.load):
-            if stored.writes_since_beat >= 3 or self.world.now - stored.updated_at < 10:
-                return
+        spent = stored.writes_since_beat >= 3 or self.world.now - stored.updated_at < 10
+        if self.case.protocol == "three" and is_marked(row.load) and spent:
+            return
         nonce = self.world.rnd.choice([n for n in range(256) if n != nonce_of(row.load)])
         now = self.world.now
         yield Write(KEY, 0, mark(reading.value, nonce), nonce, now + 27, now + 29, "p")
@@ -402,7 +401,6 @@ class Operator:
 
 
 IDENTITIES = {KEY: Identity(host=HOST, device=0)}
-POLICIES: dict[Case, SourceLoadPolicy] = {}
 
 
 def run(case: Case, seed: int) -> Verdict:
