@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import aiohttp
+
 
 class LoopThread:
     """Runs one coroutine in a loop of its own until `stop`, which cancels it and waits for its end."""
@@ -37,5 +39,22 @@ class LoopThread:
             with contextlib.suppress(asyncio.CancelledError):
                 self._loop.run_until_complete(self._task)
         finally:
+            self._loop.run_until_complete(_settle())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
+
+
+async def _settle() -> None:
+    """Let transports that were closed say so: each layer of TLS takes a turn of the loop."""
+    for _ in range(8):
+        await asyncio.sleep(0)
+
+
+def cut(response: aiohttp.ClientResponse) -> None:
+    """End the connection of a response that is not read to its end, at once.
+
+    Closing it politely would wait for the other side's farewell, half a minute with TLS, and there may be none.
+    """
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()

@@ -37,3 +37,15 @@ def address(text: str) -> str:
         return str(ipaddress.ip_address(text))
     except ValueError:
         raise ValueError(f"ip must be an IP address, not {text[:80]!r}") from None
+
+
+def pod_address(text: str) -> str:
+    """The address of a pod in a cluster: one that leads to the pod and not to us or to the cloud's metadata.
+
+    Raises:
+        ValueError: It is none.
+    """
+    ip = ipaddress.ip_address(text)
+    if ip.is_loopback or ip.is_link_local or ip.is_multicast or ip.is_unspecified:
+        raise ValueError(f"{ip} is no address of a pod")
+    return str(ip)

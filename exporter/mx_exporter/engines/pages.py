@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import errno
 import os
-import pathlib
 import ssl
 import zlib
 from collections.abc import AsyncGenerator
@@ -19,11 +18,13 @@ from collections.abc import AsyncGenerator
 import aiohttp
 import yarl
 
+from mx_exporter.credentials import TokenFile
 from mx_exporter.engines.gauges import Table
 from mx_exporter.engines.lines import LineFilter
 from mx_exporter.engines.settings import ScrapeSettings
 from mx_exporter.engines.targets import Target
 from mx_exporter.errors import ConfigurationError
+from mx_exporter.loops import cut
 
 # Text first: every engine has it and it is the cheaper one to make. Not compressed: the engine would pay for it.
 _HEADERS = {
@@ -56,7 +57,7 @@ class Pages:
     def __init__(self, table: Table, settings: ScrapeSettings) -> None:
         self._table, self._settings = table, settings
         self._tls = _Tls(settings)
-        self._token = _Token(settings.bearer_token_file)
+        self._token = TokenFile(settings.bearer_token_file)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0, limit_per_host=2, keepalive_timeout=3 * settings.interval + settings.max_backoff
@@ -109,21 +110,21 @@ class Pages:
             headers=self._authorization(target),
         )
         async with request as response:
-            openmetrics = _check(response)
-            lines = LineFilter(self._table, self._settings.max_line)
-            async with contextlib.aclosing(_pieces(response)) as pieces:
-                async for piece in pieces:
-                    lines.feed(piece)
-                    if lines.size > self._settings.max_page:
-                        raise PageError("too_large", f"more than {self._settings.max_page} bytes")
+            try:
+                openmetrics = _check(response)
+                lines = LineFilter(self._table, self._settings.max_line)
+                async with contextlib.aclosing(_pieces(response)) as pieces:
+                    async for piece in pieces:
+                        lines.feed(piece)
+                        if lines.size > self._settings.max_page:
+                            raise PageError("too_large", f"more than {self._settings.max_page} bytes")
+            finally:
+                cut(response)  # nothing to cut where the body was read to its end: that connection is kept
         return _whole(lines, openmetrics)
 
     def _authorization(self, target: Target) -> dict[str, str]:
         verified = target.scheme == "https" and not self._settings.insecure_skip_verify
-        if not (verified or self._settings.bearer_over_http):
-            return {}
-        token = self._token.read()
-        return {"Authorization": f"Bearer {token}"} if token else {}
+        return self._token.header() if verified or self._settings.bearer_over_http else {}
 
 
 def _url(target: Target, path: str) -> yarl.URL:
@@ -180,22 +181,6 @@ def _whole(lines: LineFilter, openmetrics: bool) -> Page:
     if lines.overfull:
         raise PageError("too_many_series")
     return Page(tuple(lines.lines), lines.overlong)
-
-
-class _Token:
-    """A bearer token in a file, read again when it changes."""
-
-    def __init__(self, path: pathlib.Path | None) -> None:
-        self._path, self._stamp, self._value = path, -1, ""
-
-    def read(self) -> str:
-        """The token; the last known one while the file cannot be read; empty without a file."""
-        if self._path is not None:
-            with contextlib.suppress(OSError, UnicodeDecodeError):
-                stamp = os.stat(self._path).st_mtime_ns
-                if stamp != self._stamp:
-                    self._value, self._stamp = self._path.read_text("utf-8").strip(), stamp
-        return self._value
 
 
 class _Tls:

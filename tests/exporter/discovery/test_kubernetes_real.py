@@ -1,0 +1,215 @@
+"""Kubernetes discovery against a real API server, as an account that may do what it needs and nothing else."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+import urllib.error
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mx_exporter.discovery.kubernetes import KubernetesDiscovery
+from mx_exporter.discovery.settings import KubernetesSettings
+from mx_exporter.model import Endpoint, Pod, Source
+from tests.exporter.discovery.gate import Gate
+from tests.parts import kubernetes
+
+pytestmark = pytest.mark.tools("etcd", "kube-apiserver")
+
+NAMESPACE, ACCOUNT, NODE = "exporter-discovery", "mx-exporter", "node-a"
+ROLE = [
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "mx-exporter"},
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}],
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "mx-exporter"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "mx-exporter"},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+    },
+]
+
+
+class Cluster:
+    """The server, a gate before it, and what a test does to its pods."""
+
+    def __init__(self, api: kubernetes.ApiServer, gate: Gate, token_file: pathlib.Path) -> None:
+        self.api, self.gate, self.token_file = api, gate, token_file
+
+    def discovery(self, node: str = NODE, **more: Any) -> KubernetesDiscovery:
+        url = f"https://127.0.0.1:{self.gate.port}"
+        settings = KubernetesSettings(node, url, self.token_file, self.api.ca_file, **more)
+        return KubernetesDiscovery(settings)
+
+    def add(self, name: str, ip: str, node: str = NODE, **more: Any) -> None:
+        container: dict[str, Any] = {"name": "engine", "image": "engine", "ports": [{"containerPort": 8000}]}
+        container["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+        metadata = {"name": name, "annotations": more.get("annotations", {}), "labels": more.get("labels", {})}
+        spec = {"nodeName": node, "containers": [container | more.get("container", {})]}
+        pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        self.api.request("POST", pods, {"metadata": metadata, "spec": spec})
+        self.status(name, "Running", ip)
+
+    def status(self, name: str, phase: str, ip: str) -> None:
+        body = {"status": {"phase": phase, "podIP": ip, "podIPs": [{"ip": ip}]}}
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/status"
+        self.api.request("PATCH", path, body, content="application/merge-patch+json")
+
+    def delete(self, name: str) -> None:
+        self.api.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}", {"gracePeriodSeconds": 0})
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kubernetes.ApiServer]:
+    """A server of our own: these tests kill it."""
+    with kubernetes.api_server(tmp_path_factory.mktemp("discovery-api")) as server:
+        server.service_account(NAMESPACE, ACCOUNT)
+        server.apply(ROLE)
+        yield server
+
+
+@pytest.fixture
+def cluster(api: kubernetes.ApiServer, tmp_path: pathlib.Path) -> Iterator[Cluster]:
+    token_file = tmp_path / "token"
+    token_file.write_text(api.service_account(NAMESPACE, ACCOUNT))
+    with Gate(api.port) as gate:
+        cluster = Cluster(api, gate, token_file)
+        yield cluster
+    for pod in api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]:
+        cluster.delete(pod["metadata"]["name"])
+
+
+@pytest.fixture
+def watching(cluster: Cluster) -> Iterator[KubernetesDiscovery]:
+    discovery = cluster.discovery()
+    discovery.start()
+    yield discovery
+    discovery.stop()
+
+
+def names(discovery: KubernetesDiscovery) -> list[str]:
+    return [source.pod.name for source in discovery.sources()]
+
+
+def wait(condition: Callable[[], object], seconds: float = 10.0) -> float:
+    """Wait until it holds; how long that took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, "did not come true"
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def test_lists_this_node_s_sources_and_follows_them(cluster: Cluster, watching: KubernetesDiscovery) -> None:
+    cluster.add("one", "10.0.0.1")
+    cluster.add("elsewhere", "10.0.1.1", node="node-b")
+    wait(lambda: names(watching) == ["one"])
+    uid = cluster.api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods/one")["metadata"]["uid"]
+    assert watching.sources() == (Source(Pod(NAMESPACE, "one", uid, "10.0.0.1"), (Endpoint(8000),)),)
+    cluster.add("two", "10.0.0.2", container={"env": [{"name": "UCX_NET_DEVICES", "value": "mlx5_0:1"}]})
+    wait(lambda: names(watching) == ["one", "two"])
+    assert watching.sources()[1].nic_devices == ("mlx5_0:1",)
+    cluster.delete("one")
+    assert wait(lambda: names(watching) == ["two"]) < 2
+    cluster.status("two", "Succeeded", "10.0.0.2")
+    wait(lambda: names(watching) == [])
+
+
+def test_annotations_change_and_ignore_takes_effect_at_once(cluster: Cluster, watching: KubernetesDiscovery) -> None:
+    cluster.add("one", "10.0.0.1", annotations={"sourceload.dev/port": "9999", "sourceload.dev/scheme": "https"})
+    wait(lambda: watching.sources())
+    assert watching.sources()[0].endpoints == (Endpoint(9999, None, "https"),)
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/one"
+    body = {"metadata": {"annotations": {"sourceload.dev/ignore": "true"}}}
+    cluster.api.request("PATCH", path, body, content="application/merge-patch+json")
+    wait(lambda: not watching.sources())
+
+
+def test_a_selector_chooses_pods_without_an_accelerator(cluster: Cluster) -> None:
+    bare: dict[str, Any] = {"resources": {"limits": {}}}
+    cluster.add("chosen", "10.0.0.1", labels={"app": "llm"}, container=bare)
+    cluster.add("other", "10.0.0.2", labels={"app": "web"}, container=bare)
+    discovery = cluster.discovery(pod_selector="app=llm")
+    discovery.start()
+    wait(lambda: names(discovery) == ["chosen"])
+    discovery.stop()
+
+
+def test_keeps_what_it_knew_through_an_outage_and_says_how_old_it_is(
+    cluster: Cluster, watching: KubernetesDiscovery
+) -> None:
+    cluster.add("one", "10.0.0.1")
+    wait(lambda: names(watching) == ["one"])
+    cluster.gate.shut()
+    cluster.add("two", "10.0.0.2")
+    cluster.delete("one")
+    time.sleep(1.5)
+    assert names(watching) == ["one"]
+    assert 1.0 < (watching.age() or 0) < 4
+    cluster.gate.open()
+    wait(lambda: names(watching) == ["two"])
+    assert (watching.age() or 9) < 1
+
+
+def test_a_killed_server_comes_back_without_its_history(
+    cluster: Cluster, watching: KubernetesDiscovery, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A true 410: the changes happened while nobody listened, etcd forgot them and the server's cache is new."""
+    cluster.add("one", "10.0.0.1")
+    wait(lambda: names(watching) == ["one"])
+    cluster.gate.shut()
+    cluster.delete("one")
+    for number in range(3):
+        cluster.add(f"new-{number}", f"10.0.0.{10 + number}")
+    cluster.api.compact()
+    cluster.api.stop_server()
+    cluster.api.start_server()
+    caplog.set_level("INFO")
+    cluster.gate.open()
+    wait(lambda: names(watching) == ["new-0", "new-1", "new-2"], 40)
+    assert "listing again: 410: too old resource version" in caplog.text
+
+
+def test_a_silent_server_does_not_stop_it_from_ending(cluster: Cluster) -> None:
+    cluster.gate.silence()
+    discovery = cluster.discovery()
+    discovery.start()
+    time.sleep(0.3)
+    assert discovery.age() is None
+    began = time.monotonic()
+    discovery.stop()
+    assert time.monotonic() - began < 1
+
+
+def test_a_new_token_is_used_when_the_old_one_is_refused(cluster: Cluster) -> None:
+    good = cluster.token_file.read_text()
+    cluster.token_file.write_text("expired")
+    cluster.add("one", "10.0.0.1")
+    discovery = cluster.discovery()
+    discovery.start()
+    time.sleep(0.3)
+    assert discovery.age() is None
+    cluster.token_file.write_text(good)
+    wait(lambda: names(discovery) == ["one"])
+    discovery.stop()
+
+
+def test_asks_for_nothing_but_the_pods_of_its_node(cluster: Cluster, watching: KubernetesDiscovery) -> None:
+    wait(lambda: watching.age() is not None)
+    seen = {(event["verb"], event["objectRef"]["resource"]) for event in requests_of(cluster)}
+    assert seen == {("list", "pods"), ("watch", "pods")}
+    assert all("fieldSelector=spec.nodeName" in event["requestURI"] for event in requests_of(cluster))
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        cluster.api.request("GET", "/api/v1/secrets", token=cluster.token_file.read_text())
+
+
+def requests_of(cluster: Cluster) -> list[dict[str, Any]]:
+    user = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+    events = [event for event in cluster.api.audit() if event["user"].get("username") == user]
+    return [event for event in events if event["objectRef"]["resource"] != "secrets"]
