@@ -1,0 +1,49 @@
+"""NOTES.txt says what will not work before somebody looks for it, and the next command to run."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from tests.chart.helm import CHART, VALUES, Helm
+
+
+@pytest.fixture
+def notes(helm4: Helm, tmp_path: pathlib.Path) -> object:
+    """Notes for a values file; Helm 4 alone renders them without a cluster."""
+
+    def render(values: str) -> str:
+        arguments = ["install", "mx", str(CHART), "--namespace=mx", "--dry-run=client"]
+        return helm4.run(*arguments, f"--values={VALUES / values}.yaml", home=tmp_path).partition("NOTES:\n")[2]
+
+    return render
+
+
+def test_defaults_say_that_nothing_is_scraped_and_that_there_is_no_policy(notes) -> None:  # type: ignore[no-untyped-def]
+    text = notes("defaults")
+    assert "! NOTHING SCRAPES THE EXPORTERS YET" in text
+    assert "--set exporter.podMonitor.enabled=true" in text
+    assert "! THERE IS NO POLICY YET" in text
+    assert "--set policy.spec.server.address=" in text
+    assert "kubernetes.io/os=linux (tolerates nvidia.com/gpu)" in text
+    assert "kubectl -n mx get daemonset mx-mx-source-load-exporter" in text
+
+
+def test_a_first_installation_is_told_how_to_look_and_then_how_to_write(notes) -> None:  # type: ignore[no-untyped-def]
+    text = notes("policy-observe")
+    assert "YET" not in text
+    assert "Scraped every 5s through a PodMonitor" in text
+    assert "no label" not in text
+    assert "kubectl get slp default -o wide" in text
+    assert """kubectl patch slp default --type merge -p '{"spec":{"mode":"write"}}'""" in text
+
+
+def test_a_writing_policy_is_told_of_observe(notes) -> None:  # type: ignore[no-untyped-def]
+    text = notes("server-memory")
+    assert """-p '{"spec":{"mode":"observe"}}'""" in text
+    assert "a restart forgets the sources until their next heartbeat" in text
+
+
+def test_a_monitor_that_nobody_selects_is_told(notes) -> None:  # type: ignore[no-untyped-def]
+    assert "! It carries no label of your Prometheus" in notes("two-namespaces")

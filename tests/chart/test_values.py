@@ -1,0 +1,85 @@
+"""Values: mistakes are refused with a line that names them, and every value is described."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.helm import CHART, Helm, HelmError
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+ENDPOINTS = "policy.spec.server.address=mx:8001,policy.spec.prometheus.url=http://p:9090"
+MISTAKES = [
+    ("exporter.port=abc", r"exporter.port"),
+    ("exporter.podmonitor.enabled=true", r"podmonitor"),
+    ("exporter.discovery=kube", r"exporter.discovery"),
+    ("exporter.image.digest=latest", r"exporter.image.digest"),
+    ("exporter.podMonitor.interval=30 secs", r"exporter.podMonitor.interval"),
+    ("operator.replicas=2", r"replicas"),
+    ("operator.allowedEndpoints[0]=http://prometheus:9090/", r"operator.allowedEndpoints.0"),
+    ("exporter.podMonitor.enabled=true,exporter.serviceMonitor.enabled=true", r"scraped twice; keep podMonitor"),
+    ("policy.spec.server.address=mx:8001", r"policy.spec.prometheus.url is missing: give the base URL"),
+    ("policy.spec.prometheus.url=http://p:9090", r"policy.spec.server.address is missing: give host:port"),
+    ("operator.serverToken.enabled=true", r"operator.serverToken.audience is missing"),
+    ("server.enabled=true,server.replicas=2", r"server.replicas must be 1 with server.backend=memory"),
+    ("server.enabled=true,server.backend=redis", r"server.redis.url is missing with server.backend=redis"),
+    ("clients.podMonitor.enabled=true", r"clients.podMonitor.selector is missing"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "said"), MISTAKES)
+def test_a_mistake_is_refused_with_a_line_that_names_it(helm: Helm, mistake: str, said: str) -> None:
+    with pytest.raises(HelmError) as refused:
+        helm.template(arguments=["--set", mistake])
+    # Helm 3 writes exporter.port, Helm 4 /exporter/port.
+    assert re.search(said, str(refused.value).replace("'/", "").replace("/", "."))
+
+
+@pytest.mark.parametrize(
+    "fine", ["global.anything.at.all=1", "enabled=true", "server.enabled=true", ENDPOINTS, "policy.create=false"]
+)
+def test_what_a_parent_chart_sets_is_no_mistake(helm: Helm, fine: str) -> None:
+    assert helm.template(arguments=["--set", fine])
+
+
+def objects(schema: Any, path: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Every schema of an object that lists its properties."""
+    if isinstance(schema, list):
+        return [found for item in schema for found in objects(item, path)]
+    if not isinstance(schema, dict):
+        return []
+    here = [(path, schema)] if isinstance(schema.get("properties"), dict) and "type" in schema else []
+    return here + [found for key, value in schema.items() for found in objects(value, f"{path}/{key}")]
+
+
+def test_the_schema_is_strict_inside_and_open_where_others_write() -> None:
+    free = {"/properties/global", "/properties/policy/properties/spec"}
+    for path, schema in objects(SCHEMA):
+        if not any(path.startswith(top) for top in free):
+            assert schema.get("additionalProperties") is False, path
+    assert SCHEMA["properties"]["global"].get("additionalProperties", True) is True
+
+
+def leaves(value: Any, path: str = "") -> set[str]:
+    if isinstance(value, dict) and value:
+        return {leaf for key, inner in value.items() for leaf in leaves(inner, f"{path}.{key}" if path else key)}
+    return {path}
+
+
+def test_every_value_is_described() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    rows = set(re.findall(r"^\| `([^`]+)` \|", (CHART / "README.md").read_text(), re.M))
+    covered = {leaf for leaf in leaves(values) for row in rows if leaf == row or leaf.startswith(row + ".")}
+    assert leaves(values) - covered == set()
+
+
+def test_the_readme_is_what_values_yaml_says() -> None:
+    script = CHART.parents[1] / "scripts" / "chart-readme"
+    checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
