@@ -193,7 +193,8 @@ _REDUCERS: Final[Mapping[Reduce, Callable[[Sequence[float]], float]]] = {
 def _reduced(readings: Sequence[Reading], how: Reduce) -> Reading | Absent:
     if len(readings) == 1:
         return readings[0]
-    values, age = [reading.value for reading in readings], max(reading.age for reading in readings)
+    values = [reading.value for reading in readings]
+    age = max((reading.age for reading in readings), key=lambda age: math.inf if math.isnan(age) else age)
     if how is Reduce.NONE:
         return MANY_SERIES
     if not all(map(math.isfinite, values)):

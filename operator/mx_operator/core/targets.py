@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from mx_operator.core.joins import NO_SERIES, Absent, Index, Reading, find
 from mx_operator.core.model import Identity, Row
 from mx_operator.policies.spec import Combine
 
+#: Seconds by which a sample may be younger than its query: exporters may stamp with a clock of their own. Further
+#: ahead, the freshness query gives something else than seconds, and nothing would ever be stale.
+_AHEAD: Final = 10.0
 #: What released selectors assume of a source that has no load.
 NEUTRAL: Final = 0.5
 
@@ -83,7 +86,9 @@ def _part(answer: Answer, row: Row, identity: Identity | None, stale_after: floa
 
 
 def _judge(reading: Reading, since: float, stale_after: float) -> Measured:
-    age = max(0.0, reading.age) + since
+    if reading.age < -_AHEAD:
+        return Measured(State.STALE, "ahead_of_time", age=reading.age)
+    age = reading.age + since
     if not age <= stale_after:  # a NaN age is no age
         return Measured(State.STALE, "stale", age=age)
     if not math.isfinite(reading.value):
@@ -123,12 +128,3 @@ def difference(wanted: float, stored: float | None) -> float:
 def worth_writing(wanted: float, stored: float | None, deadband: float) -> bool:
     """Whether the difference exceeds the deadband; a value that is not stored always differs."""
     return stored is None or not math.isfinite(stored) or abs(wanted - stored) > deadband
-
-
-def ages(answers: Iterable[Answer]) -> dict[str, float]:
-    """The age of each signal's youngest sample, where it answered with any."""
-    return {
-        answer.index.signal.name: max(0.0, answer.index.youngest) + answer.since
-        for answer in answers
-        if answer.index is not None and answer.index.youngest is not None
-    }

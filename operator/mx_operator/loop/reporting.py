@@ -152,7 +152,7 @@ def _heartbeat(policy: SourceLoadPolicy, interval: float | None) -> Check:
 
 def _ages(fetched: Mapping[str, Fetched | None], now: float) -> dict[str, float]:
     return {
-        name: max(0.0, one.index.youngest) + now - one.at
+        name: one.index.youngest + now - one.at
         for name, one in fetched.items()
         if one is not None and one.index is not None and one.index.youngest is not None
     }
