@@ -16,6 +16,7 @@ from mx_exporter.config import OtlpSettings, Settings
 from mx_exporter.discovery import Discovery, NoDiscovery
 from mx_exporter.engines import Engines
 from mx_exporter.exposition import Pages
+from mx_exporter.mapping.kubelet import Kubelet
 from mx_exporter.nics.sampler import NicSampler
 from mx_exporter.nics.sysfs import Tree
 from mx_exporter.serving import Server
@@ -43,6 +44,7 @@ class Exporter:
         self.discovery = _discovery(settings)
         self.engines = Engines(self.discovery, settings.scrape)
         self.present = Present(max(5.0, 3 * settings.timing.interval), clock)
+        self.kubelet = Kubelet(settings.pod_resources) if settings.pod_resources else None
         self.ticker = Ticker(
             NicSampler(sysfs, settings.timing, clock, settings.limits),
             self.discovery,
@@ -50,6 +52,7 @@ class Exporter:
             sysfs,
             procfs,
             self.present,
+            self.kubelet,
             settings.timing.interval,
             clock,
         )
@@ -63,6 +66,8 @@ class Exporter:
         self.discovery.start()
         try:
             self.engines.start()
+            if self.kubelet is not None:
+                self.kubelet.start()
             self.ticker.start()
             self.address = self.server.start()
             if self.push is not None:
@@ -80,6 +85,8 @@ class Exporter:
             self.push.stop()
         self.server.stop()
         self.ticker.stop()
+        if self.kubelet is not None:
+            self.kubelet.stop()
         self.engines.stop()
         self.discovery.stop()
 
@@ -91,6 +98,8 @@ class Exporter:
         """
         self.discovery.start()
         try:
+            if self.kubelet is not None:
+                self.kubelet.ask()
             self.ticker.tick()
             self.engines.scrape_once()
             timing = self.settings.timing
@@ -99,6 +108,7 @@ class Exporter:
                 looked = self.ticker.tick()
             return looked
         finally:
+            self.ticker.stop()
             self.discovery.stop()
 
 

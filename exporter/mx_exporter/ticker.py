@@ -5,6 +5,7 @@ Everything that a scrape shows is made here, into one snapshot; serving only rea
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -13,8 +14,10 @@ from collections.abc import Callable, Mapping
 from mx_exporter.blend import blend
 from mx_exporter.discovery import Discovery
 from mx_exporter.engines import Engines
+from mx_exporter.mapping.allocations import enriched
 from mx_exporter.mapping.assignments import assign
-from mx_exporter.mapping.places import places
+from mx_exporter.mapping.kubelet import Kubelet
+from mx_exporter.mapping.places import HostGpu, carries_rdma, host_gpus, places
 from mx_exporter.model import Assignment, Gpu, Place, Pod, Source, SourceLoad, Usage
 from mx_exporter.nics.sampler import NicSampler, NicView
 from mx_exporter.nics.sysfs import Tree
@@ -35,6 +38,7 @@ class Ticker:
         sysfs: Tree,
         procfs: Tree,
         present: Present,
+        kubelet: Kubelet | None = None,
         interval: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -51,6 +55,9 @@ class Ticker:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._present = present
+        self._kubelet = kubelet
+        self._host_gpus: tuple[HostGpu, ...] | None = None
+        self._met: frozenset[Pod] = frozenset()
 
     def start(self) -> None:
         """Tick now, then every interval in a thread of its own."""
@@ -63,6 +70,7 @@ class Ticker:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
+        self._nics.stop()
 
     def _run(self) -> None:
         due = self._clock() + self._interval
@@ -78,7 +86,7 @@ class Ticker:
         """Makes one snapshot, which is the present from then on."""
         begun = self._clock()
         nics = self._nics.tick()
-        sources = self._discovery.sources()
+        sources = self._enriched(self._discovery.sources())
         usages = self._engines.usages()
         assigned = {source.pod: self._assign(source, nics) for source in sources}
         ended = self._clock()
@@ -99,6 +107,21 @@ class Ticker:
             _LOG.warning(nics.hint)
         self._present.put(snapshot)
         return snapshot
+
+    def _enriched(self, sources: tuple[Source, ...]) -> tuple[Source, ...]:
+        """The sources with what the kubelet knows of them."""
+        if self._kubelet is None:
+            return sources
+        met = frozenset(source.pod for source in sources)
+        if not met <= self._met:
+            self._kubelet.hurry()
+            self._host_gpus = None
+        self._met = met
+        if self._host_gpus is None:
+            self._host_gpus = host_gpus(self._procfs)
+        allocations, gpus = self._kubelet.allocations, self._host_gpus
+        rdma = functools.partial(carries_rdma, self._sysfs)
+        return tuple(enriched(source, allocations, gpus, rdma) for source in sources)
 
     def _assign(self, source: Source, nics: NicView) -> tuple[Assignment, ...]:
         return assign(source, nics.statuses, self._where(source.gpus) if source.gpus else {})

@@ -82,7 +82,7 @@ class Looking:
         self.discovery = KnownSources(sources)
         self.engines = KnownUsages()
         sysfs = tree or Tree(node.sysfs)
-        self.sampler = NicSampler(sysfs, timing or Timing(), self.clock, limits)
+        self.sampler = NicSampler(sysfs, timing or Timing(), self.clock, limits, patience=None)
         self.present = Present(5.0, self.clock)
         self.ticker = Ticker(
             self.sampler,

@@ -59,6 +59,11 @@ def place(sysfs: Tree, address: str) -> Place | None:
     return Place(path, node if node is not None and node >= 0 else None)
 
 
+def carries_rdma(sysfs: Tree, address: str) -> bool:
+    """Whether the function at a PCI address has an RDMA device, in whatever network namespace that is."""
+    return sysfs.exists(f"bus/pci/devices/{address}/infiniband")
+
+
 def places(sysfs: Tree, procfs: Tree, gpus: tuple[Gpu, ...]) -> dict[int, Place]:
     """The place of each GPU, by its index inside the container; those that cannot be found are left out."""
     by_uuid: dict[str, str] = {}

@@ -60,7 +60,7 @@ class PortReader:
 
     def forget(self, known: frozenset[tuple[PortId, str]]) -> None:
         """Drops what is remembered of ports other than these (with the identity of their device)."""
-        self._rows = {key: row for key, row in self._rows.items() if key in known}
+        self._rows = {key: row for key, row in list(self._rows.items()) if key in known}
 
     def _state(self, base: str, faults: list[tuple[str, str]]) -> bool | None:
         try:
@@ -108,19 +108,21 @@ class PortReader:
             transmit, receive = self._pair(base, known)
             if not (transmit.reason in _NOT_HERE and receive.reason in _NOT_HERE):
                 return known, transmit, receive
-            del self._rows[port, identity]
+            self._rows.pop((port, identity), None)
         return self._search(port, identity, base)
 
     def _search(self, port: PortId, identity: str, base: str) -> tuple[ByteCounters | None, Count, Count]:
-        """Goes down the table until both directions of a row are read; else says why the most telling one was not."""
+        """Goes down the table to the first row that is this driver's; else says why the most telling one is not."""
         best: str | None = None
         for row in self._table:
             transmit, receive = self._pair(base, row)
-            reasons = {transmit.reason, receive.reason}
-            if None in reasons or not reasons <= _NOT_HERE:
+            reasons = (transmit.reason, receive.reason)
+            if None in reasons:
                 self._rows[port, identity] = row
                 return row, transmit, receive
-            best = best or next((reason for reason in (transmit.reason, receive.reason) if reason != "missing"), None)
+            if not _NOT_HERE.issuperset(reasons):
+                return row, transmit, receive  # its own, though not to be read now: the next look begins here again
+            best = best or next((reason for reason in reasons if reason != "missing"), None)
         reason = best or self._absence(base)
         at = self._clock()
         return None, Count(None, at, reason), Count(None, at, reason)

@@ -10,11 +10,12 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 
-from mx_exporter.model import Device, PortId, PortStatus
+from mx_exporter.model import Count, Device, PortId, PortReading, PortStatus
 from mx_exporter.nics import devices, ports
 from mx_exporter.nics.readings import Limits, PortReader
 from mx_exporter.nics.sysfs import Tree, UnreadableError
 from mx_exporter.nics.tracks import Timing
+from mx_exporter.nics.walk import Walk
 
 _LOG = logging.getLogger("mx_exporter")
 _REFRESH = 5.0  # seconds after which what is fixed about a device is read again all the same
@@ -33,23 +34,43 @@ class NicView:
     hint: str | None = None
 
 
-@dataclasses.dataclass
-class _Known:
-    """What is fixed about a device, and when that was read."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Look:
+    """One look at one device: what is fixed about it and since when that is known, and its ports' readings."""
 
     device: Device
-    at: float
+    described: float
+    readings: tuple[PortReading, ...]
 
 
 class NicSampler:
     """Keeps the histories of all ports under one sysfs root. `tick` is for one thread at a time."""
 
-    def __init__(self, tree: Tree, timing: Timing, clock: Callable[[], float], limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        timing: Timing,
+        clock: Callable[[], float],
+        limits: Limits | None = None,
+        patience: float | None = 0.5,
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            tree: The sysfs root.
+            timing: How often `tick` is called, and what is averaged over.
+            clock: Monotonic seconds, read beside every counter.
+            limits: Link rates that the user states.
+            patience: Seconds that one device may take before a tick goes on without it; None: for ever.
+        """
         self._tree = tree
         self._timing = timing
         self._clock = clock
         self._reader = PortReader(tree, clock, limits)
-        self._known: dict[str, _Known] = {}
+        self._walk = Walk(self._look, patience)
+        self._looks: dict[str, _Look] = {}
+        self._addresses: dict[str, str] = {}
+        self._addressed = -_REFRESH
         self._histories: dict[PortId, ports.PortHistory] = {}
         self._errors: collections.Counter[tuple[str, str, str]] = collections.Counter()
 
@@ -59,16 +80,49 @@ class NicSampler:
             names = devices.device_names(self._tree)
         except UnreadableError as error:
             return NicView(hint=f"{self._tree.root}/{devices.CLASS} cannot be listed: {error.reason}")
-        self._describe(names)
-        histories = {}
-        for name in names:
-            if name in self._known:
-                histories.update(self._look(self._known[name].device))
-        self._histories, statuses = ports.settle(histories, self._timing)
+        self._locate(names)
+        looks = {}
+        for name, look in self._walk.over(names).items():
+            if look is None and name in self._looks and self._tree.exists(f"{devices.CLASS}/{name}"):
+                look = _unanswered(self._looks[name], self._clock())
+            if look is not None:
+                looks[name] = look
+        self._looks = looks
+        self._histories, statuses = ports.settle(self._advanced(), self._timing)
         self._count(statuses)
         shared = ports.functions(self._histories)
         carriers = {member: owner for owner, members in shared.items() for member in members}
         return NicView(statuses, carriers, dict(self._errors), self._hint(statuses))
+
+    def stop(self) -> None:
+        """Ends what `tick` started."""
+        self._walk.stop()
+
+    def _locate(self, names: tuple[str, ...]) -> None:
+        """Finds out where the devices are on the PCI tree, when there are others than before or it is time."""
+        now = self._clock()
+        if now - self._addressed >= _REFRESH or not self._looks.keys() >= set(names):
+            self._addresses, self._addressed = devices.addresses(self._tree, names), now
+
+    def _look(self, name: str) -> _Look | None:
+        """One look at one device; None when it vanished. Called in a thread of the walk's."""
+        identity = devices.identity(self._tree, name)
+        if identity is None:
+            return None
+        old = self._looks.get(name)
+        now = self._clock()
+        if old is None or old.device.identity != identity or old.device.rails != 1 or now - old.described >= _REFRESH:
+            device, described = devices.describe(self._tree, name, identity, self._addresses), now
+        else:
+            device, described = old.device, old.described
+        return _Look(device, described, tuple(self._reader.read(device, number) for number in device.ports))
+
+    def _advanced(self) -> dict[PortId, ports.PortHistory]:
+        return {
+            reading.port: ports.advance(self._histories.get(reading.port), look.device, reading, self._timing)
+            for look in self._looks.values()
+            for reading in look.readings
+        }
 
     def _hint(self, statuses: Mapping[PortId, PortStatus]) -> str | None:
         where = f"{self._tree.root}/{devices.CLASS}"
@@ -77,32 +131,6 @@ class NicSampler:
         if any(status.transmit.reason == "no_counters_netns" for status in statuses.values()):
             return f"{where} is a pod's own view, without counters: mount the host's /sys and give it as --sysfs"
         return None
-
-    def _describe(self, names: tuple[str, ...]) -> None:
-        """Reads again what is fixed about each device that is new, came back, is bonded, or was not read lately."""
-        by_name = None
-        known: dict[str, _Known] = {}
-        for name in names:
-            identity = devices.identity(self._tree, name)
-            if identity is None:
-                continue  # it vanished while we walked
-            old = self._known.get(name)
-            if old is None or self._is_stale(old, identity):
-                by_name = devices.addresses(self._tree, names) if by_name is None else by_name
-                old = _Known(devices.describe(self._tree, name, identity, by_name), self._clock())
-            known[name] = old
-        self._known = known
-
-    def _is_stale(self, known: _Known, identity: str) -> bool:
-        bonded = known.device.rails != 1
-        return identity != known.device.identity or bonded or self._clock() - known.at >= _REFRESH
-
-    def _look(self, device: Device) -> dict[PortId, ports.PortHistory]:
-        found = {}
-        for number in device.ports:
-            reading = self._reader.read(device, number)
-            found[reading.port] = ports.advance(self._histories.get(reading.port), device, reading, self._timing)
-        return found
 
     def _count(self, statuses: Mapping[PortId, PortStatus]) -> None:
         """Counts this tick's faults, and forgets those of ports that are gone."""
@@ -123,6 +151,16 @@ class NicSampler:
         if key not in self._errors:
             _LOG.warning("%s: %s", port.hw_id, reason)
         self._errors[key] += 1
+
+
+def _unanswered(look: _Look, now: float) -> _Look:
+    """What is left of a device that did not answer: its ports, and that nothing is known of them."""
+    count = Count(None, now, "timeout")
+    readings = tuple(
+        PortReading(reading.port, reading.identity, None, None, count, count, (("state", "timeout"),))
+        for reading in look.readings
+    )
+    return dataclasses.replace(look, readings=readings)
 
 
 _BROKEN = frozenset({"reset", "gap"})
