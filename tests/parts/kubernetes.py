@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from mx_lab.processes import Process, free_port
-from tests.parts.tools import tool
+from tests.parts.tools import cache, tool
 
 ADMIN_TOKEN = "admin-token-of-a-test"
 _POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"]}
@@ -30,7 +30,14 @@ _POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["Re
 def missing() -> str | None:
     """Why this part cannot be had here; None when it can."""
     absent = [name for name in ("etcd", "kube-apiserver") if tool(name) is None]
-    return f"no {' and '.join(absent)}: run scripts/tools" if absent else None
+    if absent:
+        return f"no {' and '.join(absent)}: run scripts/tools"
+    return None if _kubectl() else "no kubectl on PATH: run scripts/helm, which brings one"
+
+
+def _kubectl() -> str | None:
+    """The one on PATH, or the one beside Helm."""
+    return shutil.which("kubectl") or shutil.which("kubectl", path=str(cache() / "helm" / "4"))
 
 
 @dataclasses.dataclass
@@ -86,9 +93,13 @@ class ApiServer:
         return self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=documents)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl as the administrator; its standard output."""
+        """Run kubectl as the administrator; its standard output.
+
+        Raises:
+            subprocess.CalledProcessError: kubectl failed; `stderr` says why, and so does a note of the error.
+        """
         command = [
-            "kubectl",
+            _kubectl() or "kubectl",
             f"--server={self.url}",
             f"--token={ADMIN_TOKEN}",
             f"--certificate-authority={self.ca_file}",
@@ -96,9 +107,27 @@ class ApiServer:
         done = subprocess.run(
             [*command, *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False
         )
-        if done.returncode:
+        try:
             done.check_returncode()
+        except subprocess.CalledProcessError as error:
+            error.add_note(done.stderr)
+            raise
         return done.stdout
+
+    def kubeconfig(self, path: pathlib.Path, token: str = ADMIN_TOKEN, namespace: str = "default") -> pathlib.Path:
+        """Write a kubeconfig to `path`: the administrator's, or that of whoever has the token."""
+        context = {"cluster": "test", "user": "test", "namespace": namespace}
+        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": context}],
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "test", "user": {"token": token}}],
+        }
+        path.write_text(yaml.safe_dump(content))
+        return path
 
     def service_account(self, namespace: str, name: str, audience: str | None = None) -> str:
         """Create the namespace and the account where missing; a token of the account."""
