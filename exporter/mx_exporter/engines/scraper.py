@@ -57,13 +57,15 @@ class Engines:
             self._thread.stop()
 
     def scrape_once(self) -> None:
-        """Read every page once, in this thread, and return: what `--once` does instead of `start`.
+        """Read every page once and return: what `--once` does instead of `start`.
 
         Raises:
             ConfigurationError: A file that the settings name cannot be used.
         """
         self._prepare()
-        asyncio.run(self._once())
+        thread = LoopThread("mx-engines-once", self._once)
+        thread.start()
+        thread.join()
 
     def usages(self) -> Mapping[Pod, tuple[Usage, ...]]:
         """Of every source known now, at least one usage; a source that says nothing has one with a reason."""

@@ -1,0 +1,154 @@
+"""Engines that are not there: an HTTP server that answers as it is told, well or badly, and keeps count."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import ssl
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+@dataclasses.dataclass
+class Answer:
+    """What a path answers."""
+
+    body: bytes = b""
+    status: int = 200
+    kind: str = TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+    chunked: bool = False
+    length: int | None = None  # what Content-Length claims, where it lies
+    hang: bool = False  # before the first byte
+    stall_after: int | None = None  # bytes of the body, then silence
+    reset_after: int | None = None  # bytes of the body, then a reset
+    endless: bytes = b""  # sent for ever after the body
+    raw: bytes | None = None  # instead of an HTTP answer
+
+
+@dataclasses.dataclass
+class Request:
+    path: str
+    headers: dict[str, str]
+
+
+class EngineServer:
+    """Serves `answers` on a loopback port from a thread of its own. Change `answers` at any time."""
+
+    def __init__(
+        self, answers: dict[str, Answer] | None = None, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+    ) -> None:
+        self.answers = answers or {}
+        self.requests: list[Request] = []
+        self.connections = 0
+        self.host, self.port = host, 0
+        self._tls = tls
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def __enter__(self) -> EngineServer:
+        self._thread.start()
+        self.listen()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def text(self, page: str, path: str = "/metrics", kind: str = TEXT) -> EngineServer:
+        """Answer this page from now on."""
+        self.answers[path] = Answer(page.encode(), kind=kind)
+        return self
+
+    def listen(self) -> None:
+        self._run(self._listen())
+
+    def close(self) -> None:
+        """Stop to listen and cut everybody off: the process is gone."""
+        self._run(self._close())
+
+    def asked(self, path: str) -> int:
+        return sum(request.path == path for request in self.requests)
+
+    def _run(self, what: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, self.host, self.port, ssl=self._tls)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0.01)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.connections += 1
+        try:
+            while request := await _request(reader):
+                self.requests.append(request)
+                await self._answer(self.answers.get(request.path, Answer(status=404)), writer)
+        except (OSError, asyncio.CancelledError, asyncio.IncompleteReadError, ValueError):
+            pass
+        finally:
+            writer.transport.abort()
+            self._tasks.discard(task)
+
+    async def _answer(self, answer: Answer, writer: asyncio.StreamWriter) -> None:
+        if answer.hang:
+            await asyncio.Event().wait()
+        if answer.raw is not None:
+            writer.write(answer.raw)
+            await writer.drain()
+            return
+        length = len(answer.body) if answer.length is None else answer.length
+        framing = "Transfer-Encoding: chunked" if answer.chunked or answer.endless else f"Content-Length: {length}"
+        lines = [f"HTTP/1.1 {answer.status} OK", f"Content-Type: {answer.kind}", framing]
+        lines += [f"{name}: {value}" for name, value in answer.headers]
+        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        await self._body(answer, writer, answer.chunked or bool(answer.endless))
+
+    async def _body(self, answer: Answer, writer: asyncio.StreamWriter, chunked: bool) -> None:
+        limit = min(x for x in (answer.stall_after, answer.reset_after, len(answer.body)) if x is not None)
+        for start in range(0, limit, 1 << 16):
+            await _send(writer, answer.body[start : min(start + (1 << 16), limit)], chunked)
+        if answer.reset_after is not None:
+            writer.transport.abort()
+        if answer.stall_after is not None:
+            await asyncio.Event().wait()
+        while answer.endless:
+            await _send(writer, answer.endless, chunked)
+        if chunked:
+            writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+
+async def _send(writer: asyncio.StreamWriter, piece: bytes, chunked: bool) -> None:
+    writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+    await writer.drain()
+
+
+async def _request(reader: asyncio.StreamReader) -> Request | None:
+    first = await reader.readline()
+    if not first:
+        return None
+    headers = {}
+    while line := (await reader.readline()).strip().decode():
+        name, _, value = line.partition(":")
+        headers[name.lower()] = value.strip()
+    return Request(first.split()[1].decode(), headers)
