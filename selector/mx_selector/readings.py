@@ -58,6 +58,17 @@ def stamp_of(candidate: Any) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
+def stamps_of(candidates: Sequence[Any]) -> list[int]:
+    """`stamp_of` of each candidate."""
+    try:
+        stamps = [c.updated_at for c in candidates]
+        if not stamps or (min(stamps) >= 0 and type(sum(stamps)) is int):
+            return stamps
+    except (TypeError, AttributeError):
+        pass
+    return [stamp_of(c) for c in candidates]
+
+
 def outdated(stamps: Sequence[int], limit_ms: int = STALE_AFTER_MS) -> list[bool] | None:
     """Which rows are too old for their load to be believed, by the rows' own stamps alone (no clock).
 

@@ -6,6 +6,7 @@ runs inside somebody's weight load, where the worst answer is an exception) and 
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import math
 import threading
@@ -31,6 +32,20 @@ def say_once(message: str, level: int = logging.WARNING) -> None:
             return
         _said.add(message)
     logger.log(level, message)
+
+
+def forget_threads() -> None:
+    """In a forked child: a lock that another thread of the parent held would never be given up here."""
+    global _said_lock
+    _said_lock = threading.Lock()
+
+
+def version() -> str:
+    """The installed version of this project; `unknown` where it runs from bare sources."""
+    try:
+        return importlib.metadata.version("mx-source-load")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def flag(environ: Environment, name: str) -> bool:
@@ -72,3 +87,17 @@ def load_weight(environ: Environment) -> float:
 def unknown_load(environ: Environment) -> float:
     """`MX_P2P_UNKNOWN_LOAD` in [0, 1]: what `load_aware` assumes of a source without a reading; 0.5 by default."""
     return number(environ, "MX_P2P_UNKNOWN_LOAD", 0.5, 0.0, 1.0)
+
+
+def metrics_port(environ: Environment) -> int:
+    """`MX_METRICS_PORT`, 9402 by default; 0 serves nothing."""
+    value = finite(environ, "MX_METRICS_PORT", "using 9402")
+    if value is not None and not (value == int(value) and 0 <= value <= 65_535):
+        say_once(f"MX_METRICS_PORT={environ['MX_METRICS_PORT']!r} is no port; using 9402")
+        value = None
+    return 9402 if value is None else int(value)
+
+
+def bind_retry_seconds(environ: Environment) -> float:
+    """`MX_METRICS_BIND_RETRY_SECS` in [0.1, 3600]; 15 by default: how often a port taken by something else is tried."""
+    return number(environ, "MX_METRICS_BIND_RETRY_SECS", 15.0, 0.1, 3_600.0)

@@ -79,7 +79,7 @@ def test_an_unparseable_weight_switches_no_blend_on(bad: str, monkeypatch: pytes
 def test_an_unparseable_weight_says_so_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(settings, "_said", set())
     monkeypatch.setenv("MX_P2P_LOAD_WEIGHT", "much")
-    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.WARNING, logger="modelexpress")
     for _ in range(3):
         theirs("load_aware")
     assert len(caplog.records) == 3

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mx_selector import readings, settings
 from mx_selector.digests import UNIT
@@ -53,24 +53,46 @@ class Headroom(ScoredPolicy):
     def loads(self, candidates: Sequence[Any]) -> list[float | None]:
         """The loads believed: those of outdated rows are unknown."""
         loads = readings.loads_of(candidates)
-        old = readings.outdated([readings.stamp_of(c) for c in candidates])
+        old = readings.outdated(readings.stamps_of(candidates))
         return loads if old is None else [None if o else load for o, load in zip(old, loads, strict=True)]
 
-    def weights(self, candidates: Sequence[Any]) -> Sequence[float]:
+    def weights(self, candidates: Sequence[Any]) -> list[float]:
         """The weight of each, in (0, 1]; all 1 when nobody's load is known."""
-        loads = self.loads(candidates)
-        known = [headroom(load, self.exponent) for load in loads if load is not None]
-        if len(known) == len(loads):
-            return known
-        # fsum is exact, hence the same for every order of the rows.
-        mean = math.fsum(known) / len(known) if known else 1.0
-        weights = iter(known)
+        return self._weights(self.loads(candidates))
+
+    def _weights(self, loads: Sequence[float | None]) -> list[float]:
+        if None not in loads:
+            return _headrooms(cast("Sequence[float]", loads), self.exponent)
+        known = _headrooms([load for load in loads if load is not None], self.exponent)
+        mean, weights = _mean(known), iter(known)
         return [mean if load is None else next(weights) for load in loads]
 
     def scores(self, candidates: Sequence[Any], digests: Sequence[int]) -> Sequence[float]:
-        """`ln((digest + 1) / 2**64) / weight`; the plain hash when all weights are equal."""
-        weights = self.weights(candidates)
-        if not weights or min(weights) == max(weights):
+        """`ln(hash) / weight`; the plain hash when all loads are the same, so that the order is the baseline's."""
+        loads = self.loads(candidates)
+        if not loads or loads.count(loads[0]) == len(loads):
             return [digest * UNIT for digest in digests]
-        units = [(digest + 1) * UNIT for digest in digests]
-        return list(map(operator.truediv, map(math.log, units), weights))
+        return list(map(operator.truediv, _logarithms(digests), self._weights(loads)))
+
+
+def _headrooms(loads: Sequence[float], exponent: float) -> list[float]:
+    """`headroom` of each, without a call per load in the usual case."""
+    if exponent == 1.0:
+        return [w if (w := (1.0 - load) / (1.0 + CONTENTION * load)) > _LEAST else _LEAST for load in loads]
+    return [headroom(load, exponent) for load in loads]
+
+
+def _mean(weights: Sequence[float]) -> float:
+    if not weights:
+        return 1.0
+    if min(weights) == max(weights):
+        return weights[0]
+    return math.fsum(weights) / len(weights)  # fsum is exact, hence the same for every order of the rows
+
+
+def _logarithms(digests: Sequence[int]) -> list[float]:
+    """The logarithm of each unit hash; a digest of 0 counts as a half, below every other."""
+    try:
+        return list(map(math.log, [digest * UNIT for digest in digests]))
+    except ValueError:
+        return [math.log(digest * UNIT or UNIT / 2) for digest in digests]

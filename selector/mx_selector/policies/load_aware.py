@@ -7,6 +7,7 @@ instead of by the server's row order.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from mx_selector.policies.base import ScoredPolicy
 
 _PRUNE_FROM = 64  # below this many candidates, hashing all of them costs less than finding out which need it
 _SAMPLE = 256
+_WAVE = 96
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,8 +48,11 @@ class LoadAware(ScoredPolicy):
 
     def scores(self, candidates: Sequence[Any], digests: Sequence[int]) -> Sequence[float]:
         """`u - weight * load` of each."""
+        return self._scores(self._loads(candidates), digests)
+
+    def _scores(self, loads: Sequence[float], digests: Sequence[int]) -> list[float]:
         weight = self.weight
-        return [digest * UNIT - weight * load for digest, load in zip(digests, self._loads(candidates), strict=True)]
+        return [digest * UNIT - weight * load for digest, load in zip(digests, loads, strict=True)]
 
     def top(self, candidates: Sequence[CandidateT], target: Target, k: int) -> list[CandidateT]:
         """The first `k` of `order`, hashing only candidates whose load still lets them in.
@@ -55,35 +60,50 @@ class LoadAware(ScoredPolicy):
         A hash adds at most 1 to a score, so once `k` scores are known, a load `l` with `1 - weight * l` below the
         least of them needs no hash. Exact: ties at the edge are kept and decided by digest.
         """
-        count = len(candidates)
-        if not 0 < k < count:
-            return super(LoadAware, self).top(candidates, target, k)
         loads = self._loads(candidates)
-        chosen = self._worth_hashing(candidates, loads, target, k) if count >= _PRUNE_FROM else None
-        if chosen is None:
-            chosen, rows = range(count), candidates
-        else:
-            rows, loads = [candidates[i] for i in chosen], [loads[i] for i in chosen]
-        digests = hashing.digests(rows, target)
-        weight = self.weight
-        scores = [digest * UNIT - weight * load for digest, load in zip(digests, loads, strict=True)]
-        return orders.by_score(rows, scores, digests, k)
+        probe = self._probe(loads, k) if k > 0 and len(loads) >= _PRUNE_FROM else range(len(loads))
+        visit = _Visit(self, candidates, loads, target)
+        visit.hash(probe)
+        if len(probe) < len(loads):
+            self._visit_rest(visit, loads, max(probe, key=loads.__getitem__), k)
+        return orders.by_score(visit.rows, visit.scores, visit.digests, k)
 
-    def _worth_hashing(
-        self, candidates: Sequence[Any], loads: Sequence[float], target: Target, k: int
-    ) -> Sequence[int] | None:
-        """Indices of the candidates that can be among the first `k`; None when that would be most of them."""
-        ceiling = self._probe_ceiling(loads, k)
-        probe = [i for i, load in enumerate(loads) if load <= ceiling]
-        if not k <= len(probe) <= len(loads) // 2:
-            return None
-        digests = hashing.digests([candidates[i] for i in probe], target)
-        weight = self.weight
-        reached = sorted(digest * UNIT - weight * loads[i] for digest, i in zip(digests, probe, strict=True))[-k]
-        return [i for i, load in enumerate(loads) if 1.0 - weight * load >= reached]
-
-    def _probe_ceiling(self, loads: Sequence[float], k: int) -> float:
-        """A load below which enough candidates lie to hold the first `k`, guessed from a sample."""
+    def _probe(self, loads: Sequence[float], k: int) -> Sequence[int]:
+        """Indices of the least loaded, by a guess from a sample at how many hold the first `k`; all if it is most."""
         sample = sorted(loads[:: max(1, len(loads) // _SAMPLE)])
         share = math.sqrt(4.0 * k / (len(loads) * max(self.weight, 1e-9)))
-        return sample[min(len(sample) - 1, int(share * len(sample)))]
+        ceiling = sample[min(len(sample) - 1, int(share * len(sample)))]
+        probe = [i for i, load in enumerate(loads) if load <= ceiling]
+        return probe if k <= len(probe) <= len(loads) // 2 else range(len(loads))
+
+    def _visit_rest(self, visit: _Visit, loads: Sequence[float], heaviest: int, k: int) -> None:
+        """Hash what lies above the probe's loads for as long as it can still be among the first `k`."""
+        weight, ceiling, reached = self.weight, loads[heaviest], visit.reached(k)
+        possible = [i for i, load in enumerate(loads) if load > ceiling and 1.0 - weight * load >= reached]
+        possible.sort(key=loads.__getitem__)
+        for start in range(0, len(possible), _WAVE):
+            if 1.0 - weight * loads[possible[start]] < visit.reached(k):
+                break
+            visit.hash(possible[start : start + _WAVE])
+
+
+class _Visit:
+    """The candidates hashed so far, with their digests and scores."""
+
+    def __init__(self, policy: LoadAware, candidates: Sequence[Any], loads: Sequence[float], target: Target) -> None:
+        self._policy, self._candidates, self._loads, self._target = policy, candidates, loads, target
+        self.rows: list[Any] = []
+        self.digests: list[int] = []
+        self.scores: list[float] = []
+
+    def hash(self, indices: Sequence[int]) -> None:
+        """Hash these too."""
+        rows = [self._candidates[i] for i in indices]
+        digests = hashing.digests(rows, self._target)
+        self.rows += rows
+        self.digests += digests
+        self.scores += self._policy._scores([self._loads[i] for i in indices], digests)
+
+    def reached(self, k: int) -> float:
+        """The k-th best score so far."""
+        return heapq.nlargest(k, self.scores)[-1]

@@ -61,13 +61,19 @@ def chosen(labels: Labels, ordered: Sequence[Any], policy: str) -> list[Update]:
 
 
 def _load_gauges(labels: Labels, ordered: Sequence[Any]) -> list[Update]:
-    if not labels.by_source:
-        load = readings.load_of(ordered[0]) if ordered else None
-        return [] if load is None else [Update(families.SOURCE_LOAD, (labels.scheme,), load)]
-    loads = ((c, readings.load_of(c)) for c in ordered)
-    return [
-        Update(families.SOURCE_LOADS, (labels.scheme, str(c.worker_id)), load) for c, load in loads if load is not None
-    ]
+    family = families.SOURCE_LOADS if labels.by_source else families.SOURCE_LOAD
+    updates = [Update(family, (), None)]
+    for candidate in ordered if labels.by_source else ordered[:1]:
+        load = readings.load_of(candidate)
+        if load is not None:
+            series = (labels.scheme, str(candidate.worker_id)) if labels.by_source else (labels.scheme,)
+            updates.append(Update(family, series, load))
+    return updates
+
+
+def started(labels: Labels, version: str) -> list[Update]:
+    """The process records from now on."""
+    return [Update(families.BUILD_INFO, ("selector", version, labels.scheme), 1.0)]
 
 
 def phase(labels: Labels, policy: str, name: str, outcome: str, seconds: float) -> list[Update]:

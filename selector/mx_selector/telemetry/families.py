@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable
 from typing import Final
 
 
@@ -28,7 +27,7 @@ class Family:
         name: In Prometheus form, with its unit and without `_total`.
         kind: Counter, gauge or histogram.
         help: One sentence.
-        labels: Names in order; `scheme` is added by the recorder.
+        labels: Names, in the order in which updates give the values.
         buckets: Upper bounds of a histogram, without infinity.
         unit: `s` for seconds, else empty: what OpenTelemetry is told.
     """
@@ -43,11 +42,14 @@ class Family:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Update:
-    """One thing to record: an increment of a counter, an observation, or a gauge's new value."""
+    """One thing to record: an increment of a counter, an observation, or a gauge's new value.
+
+    A gauge's value of None takes back all its series: what is no longer true must not stay on the page.
+    """
 
     family: Family
     labels: tuple[str, ...]
-    value: float = 1.0
+    value: float | None = 1.0
 
 
 LIST_SOURCES: Final = Family(
@@ -144,21 +146,19 @@ BUILD_INFO: Final = Family(
 )
 
 PHASES: Final = ("metadata", "prepare", "register", "handshake", "receive", "finalize", "release")
-
-
-def always() -> Iterable[Family]:
-    """The families whose labels do not depend on MX_METRICS_SOURCE_ID_LABEL."""
-    return (
-        LIST_SOURCES,
-        CANDIDATES,
-        SELECTION_SECONDS,
-        ATTEMPTS,
-        METADATA_FAILURES,
-        TRANSFER_SECONDS,
-        PHASE_SECONDS,
-        CHOSEN_LOAD,
-        CHOSEN_LOAD_AGE,
-        CHOSEN_UNKNOWN,
-        FALLBACKS,
-        BUILD_INFO,
-    )
+ALL: Final = (
+    LIST_SOURCES,
+    CANDIDATES,
+    SELECTION_SECONDS,
+    SELECTIONS,
+    ATTEMPTS,
+    METADATA_FAILURES,
+    TRANSFER_SECONDS,
+    PHASE_SECONDS,
+    SOURCE_LOAD,
+    CHOSEN_LOAD,
+    CHOSEN_LOAD_AGE,
+    CHOSEN_UNKNOWN,
+    FALLBACKS,
+    BUILD_INFO,
+)

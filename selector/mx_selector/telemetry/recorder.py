@@ -6,6 +6,7 @@ log, and recording goes on without it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -43,6 +44,10 @@ class Recorder:
         """Candidates were ordered in `seconds`; `sources` are the best of them."""
         self._send(events.selected, policy, funnel, sources, seconds)
 
+    def chosen(self, policy: str, ordered: Sequence[Any]) -> None:
+        """Candidates were ordered for a client that records the rest itself."""
+        self._send(events.chosen, ordered, policy)
+
     def phase(self, policy: str, phase: str, outcome: str, seconds: float) -> None:
         """A phase of an attempt ended `ok` or `error`."""
         self._send(events.phase, policy, phase, outcome, seconds)
@@ -54,6 +59,18 @@ class Recorder:
     def attempted(self, source: Any, policy: str, result: str, seconds: float | None) -> None:
         """An attempt ended; `seconds` is the transfer's time, None where none was started."""
         self._send(events.attempted, source, policy, result, seconds)
+
+    def started(self, version: str) -> None:
+        """This process records from now on."""
+        self._send(events.started, version)
+
+    def close_after_fork(self) -> None:
+        """In a forked child: let go of what is the parent's."""
+        for sink in self._sinks:
+            closing = getattr(sink, "close_after_fork", None)
+            if closing is not None:
+                with contextlib.suppress(OSError):
+                    closing()
 
     def _send(self, event: Any, *arguments: Any) -> None:
         if not self._sinks:
