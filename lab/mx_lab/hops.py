@@ -23,6 +23,7 @@ from mx_lab.results import Hop
 from mx_lab.sources import ACCELERATOR, IDENTITY
 from mx_lab.traffic import LINK
 from mx_operator.core import marks
+from mx_selector import explanations
 
 _WINDOW: Final = 3.0  # seconds; the exporter's own
 
@@ -104,17 +105,28 @@ def _server(source: LabSource, server: str) -> list[Hop]:
     with mx_wire.channel(server) as channel:
         request = mx_wire.ListSourcesRequest(identity=IDENTITY, status_filter=mx_wire.SourceStatus.SOURCE_STATUS_READY)
         rows = list(mx_wire.P2pServiceStub(channel).ListSources(request, timeout=5).instances)
-    now = time.time()
     row = next((row for row in rows if row.worker_id == source.worker_id), None)
     if row is None:
         return [Hop("MX server", None, None, "not listed")]
+    return [*_stored(row, time.time()), _score(row.worker_id, rows)]
+
+
+def _stored(row: mx_wire.SourceInstanceRef, now: float) -> list[Hop]:
     load, age = mx_wire.read_load(row), now - row.updated_at / 1000
-    by = "written by the operator (marked)" if marks.is_marked(load) else "the source's own heartbeat: no load yet"
+    if not marks.is_marked(load):
+        wrote = Hop("operator's write", None, None, "none since the source's last heartbeat")
+    else:
+        wrote = Hop("operator's write", load, age, f"UpdateStatus, marked with nonce {marks.nonce_of(load)}")
+    return [wrote, Hop("listed row", load, age, "ListSources, as a target sees it")]
+
+
+def _score(worker_id: str, rows: list[mx_wire.SourceInstanceRef]) -> Hop:
     target = mx_selector.Target(MODEL, "a-new-replica", 0, ACCELERATOR)
-    order = [candidate.worker_id for candidate in mx_selector.rank(rows, target, "load_aware")]
-    place = f"place {order.index(source.worker_id) + 1} of {len(order)} for one target under load_aware"
-    before = [candidate.worker_id for candidate in mx_selector.rank(rows, target, "rendezvous_hash")]
-    return [
-        Hop("MX server", load, age, by),
-        Hop("selector", None, None, f"{place}; {before.index(source.worker_id) + 1} without its load"),
-    ]
+    standings = explanations.standings(rows, target, mx_selector.resolve("load_aware"), time.time())
+    ours = next(standing for standing in standings if standing.worker_id == worker_id)
+    blind = [row.worker_id for row in mx_selector.rank(rows, target, "rendezvous_hash")]
+    note = (
+        f"load_aware: unit hash {ours.unit_hash:.3f} less the load; place {ours.rank} of {len(rows)} for one target, "
+        f"{blind.index(worker_id) + 1} without its load"
+    )
+    return Hop("score", ours.score, None, note)

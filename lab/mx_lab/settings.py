@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 from typing import Final
 
-POLICIES: Final = ("random", "rendezvous_hash", "load_aware")
+POLICIES: Final = ("random", "rendezvous_hash", "load_aware", "headroom")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from mx_lab.fleet import Busy, LabSource
 from mx_lab.results import Evidence, Hop, PolicyResult, Verdict, saving
-from mx_lab.settings import Settings
+from mx_lab.settings import POLICIES, Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ def live(phase: str, sources: Sequence[SourceNow]) -> RenderableType:
     table = Table(box=None, pad_edge=False)
     for title in ("source", "node", "engine", "busy with"):
         table.add_column(title)
-    for title in ("NIC tx", "KV", "listed load", "age s", "random", "rendezvous", "load_aware"):
+    for title in ("NIC tx", "KV", "listed load", "age s", *POLICIES):
         table.add_column(title, justify="right")
     for now in sources:
         source = now.source
@@ -46,7 +46,7 @@ def live(phase: str, sources: Sequence[SourceNow]) -> RenderableType:
             f"{now.kv:.2f}",
             "-" if now.listed is None else f"{now.listed:.2f}",
             "-" if now.age is None else f"{now.age:.0f}",
-            *(str(now.chosen.get(policy, 0)) for policy in ("random", "rendezvous_hash", "load_aware")),
+            *(str(now.chosen.get(policy, 0)) for policy in POLICIES),
             style="bold red" if source.busy is not Busy.NO else "",
         )
     return Group(Text(phase, style="bold"), table)

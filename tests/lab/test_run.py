@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -23,12 +25,37 @@ SHORT = ["--heartbeat", "5", "--scrape", "2", "--targets", "1200", "--duration",
 pytestmark = pytest.mark.timeout(240)
 
 
-def lab(report: pathlib.Path, *arguments: str) -> tuple[int, str, dict[str, Any]]:
-    """Run the lab; its exit status, what it printed, its report."""
-    command = [DOOR, "run", *SHORT, "--report", str(report), *arguments]
+RUNS: dict[str, list[str]] = {
+    "whole": [],
+    "without operator": ["--without", "operator", "--duration", "10"],
+    "without exporter": ["--without", "exporter", "--duration", "10"],
+    "server drops loads": ["--server-drops-load", "--duration", "10"],
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    status: int
+    printed: str
+    report: dict[str, Any]
+
+    def shares(self) -> dict[str, float]:
+        return {result["policy"]: result["busy_share"] for result in self.report["policies"]}
+
+
+def ran(folder: pathlib.Path, arguments: list[str]) -> Ran:
+    command = [DOOR, "run", *SHORT, "--report", str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    file = report / "report.json"
-    return done.returncode, done.stdout + done.stderr, json.loads(file.read_text()) if file.exists() else {}
+    file = folder / "report.json"
+    return Ran(done.returncode, done.stdout + done.stderr, json.loads(file.read_text()) if file.exists() else {})
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """All runs, at the same time: they mostly wait, and must not meet."""
+    with concurrent.futures.ThreadPoolExecutor(len(RUNS)) as threads:
+        started = {name: threads.submit(ran, tmp_path_factory.mktemp("lab"), RUNS[name]) for name in RUNS}
+        return {name: run.result() for name, run in started.items()}
 
 
 def children_of(marker: str) -> list[int]:
@@ -42,48 +69,50 @@ def children_of(marker: str) -> list[int]:
     return found
 
 
-def test_a_load_from_counters_and_engines_steers_targets_away(tmp_path: pathlib.Path) -> None:
-    status, printed, report = lab(tmp_path / "report")
-    assert status == 0, printed
-    assert "STEERED: load_aware sent" in printed
-    shares = {result["policy"]: result["busy_share"] for result in report["policies"]}
-    assert shares["load_aware"] <= 0.05
-    assert 0.20 <= shares["random"] <= 0.30
-    assert all(result["starts"] == 1200 for result in report["policies"])
-    assert report["transfer_time_below_random"] > 0.3
-    hops = {hop["station"]: hop for hop in report["hops"]}
+def test_a_load_from_counters_and_engines_steers_targets_away(runs: dict[str, Ran]) -> None:
+    run = runs["whole"]
+    assert run.status == 0, run.printed
+    assert "STEERED: load_aware sent" in run.printed
+    assert run.shares()["load_aware"] <= 0.05
+    assert 0.20 <= run.shares()["random"] <= 0.30
+    assert all(result["starts"] == 1200 for result in run.report["policies"])
+    assert run.report["transfer_time_below_random"] > 0.3
+    assert run.report["evidence"]["load_supported"] == 1
+
+
+def test_one_source_is_followed_from_its_counter_to_a_score(runs: dict[str, Ran]) -> None:
+    hops = {hop["station"]: hop for hop in runs["whole"].report["hops"]}
     assert list(hops) == [
         "NIC counter",
         "NIC utilization",
         "source load",
         "Prometheus",
-        "MX server",
-        "selector",
+        "operator's write",
+        "listed row",
+        "score",
     ]
-    for station in ("NIC counter", "NIC utilization", "source load", "Prometheus"):
+    for station in ("NIC counter", "NIC utilization", "source load", "Prometheus", "listed row"):
         assert hops[station]["value"] == pytest.approx(0.9, abs=0.1), station
     assert hops["NIC utilization"]["age"] < 2.5
     assert hops["Prometheus"]["age"] < 4
-    assert report["evidence"]["load_supported"] == 1
+    assert hops["score"]["value"] < 0.2
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("name", "why"),
     [
-        (["--without", "operator"], "no operator runs: nobody writes loads to the server"),
-        (["--without", "exporter"], "no exporter runs: nobody measures"),
-        (["--server-drops-load"], "0 of 8 listed rows carry a load"),
+        ("without operator", "no operator runs: nobody writes loads to the server"),
+        ("without exporter", "no exporter runs: nobody measures"),
+        ("server drops loads", "0 of 8 listed rows carry a load"),
     ],
-    ids=["without operator", "without exporter", "server drops the load"],
 )
-def test_without_a_part_it_fails_and_says_why(tmp_path: pathlib.Path, arguments: list[str], why: str) -> None:
-    status, printed, report = lab(tmp_path / "report", "--duration", "10", *arguments)
-    assert status == 1, printed
-    assert "NOT STEERED" in printed
-    assert why in printed
-    assert report["verdict"]["steered"] is False
-    shares = {result["policy"]: result["busy_share"] for result in report["policies"]}
-    assert shares["load_aware"] == pytest.approx(shares["rendezvous_hash"], abs=1e-9)  # exactly the baseline
+def test_without_a_part_it_fails_and_says_why(runs: dict[str, Ran], name: str, why: str) -> None:
+    run = runs[name]
+    assert run.status == 1, run.printed
+    assert "NOT STEERED" in run.printed
+    assert why in run.printed
+    assert run.report["verdict"]["steered"] is False
+    assert run.shares()["load_aware"] == run.shares()["rendezvous_hash"]  # exactly the baseline
 
 
 @pytest.fixture
