@@ -33,8 +33,18 @@ class Family:
 
 def families(snapshot: Snapshot) -> tuple[Family, ...]:
     """All families with at least one point, in a fixed order."""
-    made = (*_ports(snapshot), *_sources(snapshot), *_own(snapshot))
+    made = (*_ports(snapshot), *map(_unique, _sources(snapshot)), *_own(snapshot))
     return tuple(family for family in made if family.points)
+
+
+def _unique(family: Family) -> Family:
+    """No label set twice, which a scrape would refuse: of two engines that call themselves the same, the larger."""
+    points: dict[tuple[str, ...], tuple[Attributes, float]] = {}
+    for attributes, value in family.points:
+        kept = points.setdefault(tuple(attributes.values()), (attributes, value))
+        if value > kept[1]:
+            points[tuple(attributes.values())] = (attributes, value)
+    return dataclasses.replace(family, points=tuple(points.values()))
 
 
 def _ports(snapshot: Snapshot) -> Iterator[Family]:

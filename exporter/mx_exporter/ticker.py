@@ -99,7 +99,7 @@ class Ticker:
             assignments=assigned,
             loads=_loads(assigned, usages, nics),
             usages={pod: of_pod for pod, of_pod in usages.items() if pod in assigned},
-            scrapes=self._engines.scrapes(),
+            scrapes=tuple(one for one in self._engines.scrapes() if one.pod in assigned),
             discovery_age=self._discovery.age(),
         )
         before = self._present.latest
