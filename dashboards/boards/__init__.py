@@ -1,0 +1,1 @@
+"""One module per dashboard, each with one public function that makes it."""

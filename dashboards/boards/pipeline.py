@@ -1,0 +1,450 @@
+"""MX / Pipeline health: does the load get from the hosts to the targets, and where does it stop?
+
+From left to right and top to bottom as the load goes: exporters, what they do not know, the operator, the server, the
+targets.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana_foundation_sdk.models import dashboard
+
+from dashboards import house, shell
+from dashboards.grid import Grid
+from dashboards.house import Column, Query, Words
+from dashboards.names import (
+    EVERY_LISTED,
+    NEEDS_EXPORTER,
+    NEEDS_OPERATOR,
+    NEEDS_SELECTOR,
+    NEEDS_TARGETS,
+    ROWS,
+)
+from dashboards.promql import greatest, pulled, quantile, select, total
+
+_STAMPS: Final = select("mx_exporter_sample_timestamp_seconds")
+_SOURCES: Final = select("mx_operator_sources")
+_COVERAGE: Final = ((None, "red"), (0.8, "orange"), (0.95, "green"))
+_RATE: Final = "[$__rate_interval]"
+
+
+def _state(state: str) -> str:
+    """Sources of a state, each policy's once, however many operators report it."""
+    return f"sum(max by (policy) ({select('mx_operator_sources', state=state)}))"
+
+
+def pipeline() -> dashboard.Dashboard:
+    """The dashboard."""
+    grid = Grid()
+    grid.row("Is the load getting through?")
+    for panel in _answers():
+        grid.add(panel, 3, 4)
+    grid.add(_alerts(), 12, 8)
+    grid.add(_coverage(), 12, 8)
+    grid.row("Exporters")
+    grid.add(_unknown(), 12, 8)
+    grid.add(_ports(), 12, 8)
+    grid.add(_ticks(), 8, 7)
+    grid.add(_targets(), 8, 7)
+    grid.add(_port_errors(), 8, 7)
+    grid.row("Operator")
+    grid.add(_dependencies(), 12, 7)
+    grid.add(_states(), 12, 7)
+    grid.add(_writes(), 8, 8)
+    grid.add(_skips(), 8, 8)
+    grid.add(_cycles(), 8, 8)
+    grid.add(_signal_ages(), 8, 7)
+    grid.add(_heartbeats(), 8, 7)
+    grid.add(_clocks(), 8, 7)
+    grid.row("Server and targets")
+    grid.add(_listings(), 8, 8)
+    grid.add(_fallbacks(), 8, 8)
+    grid.add(_server(), 8, 8)
+    grid.add(_builds(), 24, 7)
+    return shell.dashboard_of("MX / Pipeline health", "mx-pipeline", str(__doc__).splitlines()[0], [], grid)
+
+
+def _answers() -> list[dashboard.Panel]:
+    exporters = f"group by (job) ({_STAMPS} or {_STAMPS} offset 15m)"
+    matched = f"{_state('matched')} / ({_state('listed')} > 0)"
+    listed = f"count(group by (source_worker_id) ({EVERY_LISTED})) / count({ROWS})"
+    writes = f"sum(rate({select('mx_operator_writes_total', result='accepted')}{_RATE}))"
+    return [
+        house.number(
+            Words(
+                "Exporters", "That answered the last scrape. Metric: `mx_exporter_sample_timestamp_seconds`.", "None"
+            ),
+            [Query(f"count({_STAMPS})")],
+        ),
+        house.number(
+            Words(
+                "Exporters down",
+                "Targets of the exporters' job that do not answer. "
+                "Metric: `up`, `mx_exporter_sample_timestamp_seconds`.",
+                NEEDS_EXPORTER,
+            ),
+            [Query(f"sum(({select('up')} == bool 0) and on (job) {exporters})")],
+            steps=house.BAD_IF_ANY,
+        ),
+        house.number(
+            Words(
+                "Measured",
+                "Share of the listed sources that the operator has a fresh reading of. Metric: `mx_operator_sources`.",
+                NEEDS_OPERATOR,
+            ),
+            [Query(matched)],
+            unit="percentunit",
+            steps=_COVERAGE,
+        ),
+        house.number(
+            Words(
+                "Listed with a load",
+                "Share of the READY sources whose row carries a load, so that targets can use it. "
+                "Metric: `mx_p2p_source_load`, `mx_p2p_source_info`.",
+                "No load is listed",
+            ),
+            [Query(listed)],
+            unit="percentunit",
+            steps=_COVERAGE,
+        ),
+        house.number(
+            Words(
+                "Server keeps loads",
+                "Whether written loads are read back. Metric: `mx_operator_load_supported`.",
+                "Not tried yet",
+            ),
+            [Query(f"min({select('mx_operator_load_supported')})")],
+            steps=house.GOOD_IF_ONE,
+            mappings=[house.values({"1": ("yes", "green"), "0": ("NO", "red")})],
+        ),
+        house.number(
+            Words(
+                "Writes",
+                "Accepted by the server, a second. None is right while no load changes. "
+                "Metric: `mx_operator_writes_total`.",
+                NEEDS_OPERATOR,
+            ),
+            [Query(f"{writes} or 0 * {_state('listed')}")],
+            unit="wps",
+        ),
+        house.number(
+            Words(
+                "Cycle p95",
+                "Of the operator's cycles, 95th percentile. Metric: `mx_operator_cycle_duration_seconds`.",
+                NEEDS_OPERATOR,
+            ),
+            [Query(_cycle(0.95))],
+            unit="s",
+            steps=((None, "green"), (2, "orange"), (5, "red")),
+            mappings=[house.nothing("no cycle")],
+        ),
+        house.number(
+            Words("Alerts firing", "Of this product. Metric: `ALERTS`.", "Are the rules installed?"),
+            [Query('count(ALERTS{alertname=~"Mx.+", alertstate="firing"}) or 0 * count(up)')],
+            steps=house.BAD_IF_ANY,
+        ),
+    ]
+
+
+def _cycle(q: float) -> str:
+    return quantile(q, (), f"rate({select('mx_operator_cycle_duration_seconds_bucket')}{_RATE})")
+
+
+def _alerts() -> dashboard.Panel:
+    where = ("alertname", "severity", "policy", "instance", "k8s_pod_name", "device")
+    firing = greatest(where, 'ALERTS{alertname=~"Mx.+", alertstate="firing"}')
+    return house.rows(
+        Words(
+            "Alerts",
+            "Firing now; each has a page in docs/runbooks. Metric: `ALERTS`.",
+            "No alert is firing (or the rules are not installed)",
+        ),
+        [Query(firing)],
+        [
+            Column("alertname", "Alert"),
+            Column("severity", "Severity", width=90),
+            Column("policy", "Policy", width=110),
+            Column("instance", "Instance", width=150),
+            Column("k8s_pod_name", "Pod", width=130),
+            Column("device", "Device", width=90),
+        ],
+    )
+
+
+def _coverage() -> dashboard.Panel:
+    states = greatest(("policy", "state"), select("mx_operator_sources", 'state!="listed"'))
+    return house.lines(
+        Words(
+            "Sources by what is known of them",
+            "Matched have a fresh reading. Unmatched: no series is theirs (join label?); ambiguous: several could be; "
+            "stale: the sample is too old; invalid: NaN or infinite; conflicting: another policy's. "
+            "Metric: `mx_operator_sources`.",
+            NEEDS_OPERATOR,
+        ),
+        [Query(f"sum by (state) ({states})", "{{state}}")],
+        stacked=True,
+    )
+
+
+def _unknown() -> dashboard.Panel:
+    return house.lines(
+        Words(
+            "Parts of a load that are unknown, by reason",
+            "Sources of which the NIC or the cache is not known. docs/exporter.md explains every reason. "
+            "Metric: `mx_exporter_unknown`.",
+            "Nothing is unknown, or no exporter is scraped",
+        ),
+        [Query(total(("part", "reason"), select("mx_exporter_unknown")), "{{part}} {{reason}}")],
+        stacked=True,
+    )
+
+
+def _ports() -> dashboard.Panel:
+    return house.lines(
+        Words(
+            "Ports without utilization, by reason",
+            "Directions of ports. down is a port without a cable or peer; over_limit a wrong link speed; "
+            "baseline lasts two seconds. Metric: `mx_exporter_port_unknown`.",
+            "Every port has one, or no exporter is scraped",
+        ),
+        [Query(total(("reason",), select("mx_exporter_port_unknown")), "{{reason}}")],
+        stacked=True,
+    )
+
+
+def _ticks() -> dashboard.Panel:
+    seconds = select("mx_exporter_sample_duration_seconds")
+    return house.lines(
+        Words(
+            "Exporter's tick",
+            "Time to read a node's counters: the slowest node and the median; and how old the oldest tick is. "
+            "Metric: `mx_exporter_sample_duration_seconds`, `mx_exporter_sample_timestamp_seconds`.",
+            NEEDS_EXPORTER,
+        ),
+        [
+            Query(f"max({seconds})", "slowest"),
+            Query(f"quantile(0.5, {seconds})", "median"),
+            Query(f"max(timestamp({_STAMPS}) - {_STAMPS})", "oldest tick at its scrape"),
+        ],
+        unit="s",
+        calcs=("lastNotNull",),
+    )
+
+
+def _targets() -> dashboard.Panel:
+    up = select("mx_exporter_target_up")
+    return house.lines(
+        Words(
+            "Engine pages",
+            "How many of the engines' pages give a reading. Metric: `mx_exporter_target_up`.",
+            "No engine endpoint known",
+        ),
+        [Query(f"sum({up})", "read"), Query(f"sum(1 - {up})", "not read")],
+        stacked=True,
+        calcs=("lastNotNull",),
+    )
+
+
+def _port_errors() -> dashboard.Panel:
+    errors = f"rate({select('mx_exporter_port_errors_total')}{_RATE})"
+    return house.lines(
+        Words(
+            "Counters that could not be read or believed",
+            "A second, by reason. Metric: `mx_exporter_port_errors_total`.",
+            "None, or no exporter is scraped",
+        ),
+        [Query(total(("reason",), errors), "{{reason}}")],
+        unit="cps",
+        calcs=("lastNotNull",),
+    )
+
+
+_UP: Final = {"1": ("yes", "green"), "0": ("NO", "red")}
+
+
+def _dependencies() -> dashboard.Panel:
+    return house.states(
+        Words(
+            "What the operator depends on",
+            "Whether Prometheus answers, the server lists, and written loads come back, by policy. "
+            "Metric: `mx_operator_dependency_up`, `mx_operator_load_supported`.",
+            NEEDS_OPERATOR,
+        ),
+        [
+            Query(
+                f"min by (policy, dependency) ({select('mx_operator_dependency_up')})",
+                "{{policy}} {{dependency}} answers",
+            ),
+            Query(f"min by (policy) ({select('mx_operator_load_supported')})", "{{policy}} loads come back"),
+        ],
+        [house.values(_UP)],
+        steps=house.GOOD_IF_ONE,
+    )
+
+
+def _states() -> dashboard.Panel:
+    per = f"max by (policy) ({select('mx_operator_sources', state='matched')})"
+    of = f"max by (policy) ({select('mx_operator_sources', state='listed')})"
+    return house.lines(
+        Words(
+            "Coverage by policy",
+            "Share of the listed sources with a fresh reading. Metric: `mx_operator_sources`.",
+            NEEDS_OPERATOR,
+        ),
+        [Query(f"{per} / ({of} > 0)", "{{policy}}")],
+        unit="percentunit",
+        top=1,
+        limit=0.8,
+    )
+
+
+def _writes() -> dashboard.Panel:
+    writes = total(("policy", "result"), f"rate({select('mx_operator_writes_total')}{_RATE})")
+    return house.lines(
+        Words(
+            "Writes by result",
+            "A second. refused: the row is gone; denied: credentials; failed: no answer; unsent: too late, never sent. "
+            "Metric: `mx_operator_writes_total`.",
+            "No write yet, or no operator is scraped",
+        ),
+        [Query(writes, "{{policy}} {{result}}")],
+        unit="wps",
+        calcs=("lastNotNull",),
+    )
+
+
+def _skips() -> dashboard.Panel:
+    skips = total(("reason",), f"rate({select('mx_operator_skips_total')}{_RATE})")
+    return house.lines(
+        Words(
+            "Skips by reason",
+            "Sources a cycle did not write, a second. unchanged is the normal one; window_closed and no_heartbeat_yet "
+            "pass by themselves. docs/operator.md explains all. Metric: `mx_operator_skips_total`.",
+            NEEDS_OPERATOR,
+        ),
+        [Query(skips, "{{reason}}")],
+        unit="cps",
+        calcs=("lastNotNull",),
+    )
+
+
+def _cycles() -> dashboard.Panel:
+    return house.lines(
+        Words(
+            "Operator's cycles",
+            "How long they take. Metric: `mx_operator_cycle_duration_seconds`.",
+            NEEDS_OPERATOR,
+        ),
+        [Query(_cycle(q), f"p{100 * q:g}") for q in (0.5, 0.95, 0.99)],
+        unit="s",
+        calcs=("lastNotNull",),
+    )
+
+
+def _signal_ages() -> dashboard.Panel:
+    return house.lines(
+        Words(
+            "Age of the signals",
+            "Of each signal's youngest sample when a cycle used it: about the scrape interval. "
+            "Metric: `mx_operator_signal_age_seconds`.",
+            NEEDS_OPERATOR,
+        ),
+        [Query(f"max by (policy, signal) ({select('mx_operator_signal_age_seconds')})", "{{policy}} {{signal}}")],
+        unit="s",
+        calcs=("lastNotNull",),
+    )
+
+
+def _heartbeats() -> dashboard.Panel:
+    return house.lines(
+        Words(
+            "Heartbeat interval of the sources",
+            "Median as seen. It has to be what the policy says in sourceHeartbeat. "
+            "Metric: `mx_operator_heartbeat_interval_seconds`.",
+            "Not seen yet",
+        ),
+        [Query(f"max by (policy) ({select('mx_operator_heartbeat_interval_seconds')})", "{{policy}}")],
+        unit="s",
+        calcs=("lastNotNull",),
+    )
+
+
+def _clocks() -> dashboard.Panel:
+    return house.lines(
+        Words(
+            "Server replicas' clocks apart",
+            "It lengthens the time a dead source stays listed. Metric: `mx_operator_server_clock_skew_seconds`.",
+            "Not seen yet",
+        ),
+        [Query(f"max by (policy) (abs({select('mx_operator_server_clock_skew_seconds')}))", "{{policy}}")],
+        unit="s",
+        calcs=("lastNotNull",),
+    )
+
+
+def _listings() -> dashboard.Panel:
+    listings = total(("result",), pulled(select("mx_p2p_list_sources_total")))
+    return house.lines(
+        Words(
+            "Targets' listings",
+            "A minute, by result. error: the server did not answer and the target goes to disk. "
+            "Metric: `mx_p2p_list_sources_total`.",
+            NEEDS_TARGETS,
+        ),
+        [Query(f"{listings} / 5", "{{result}}")],
+        unit="cpm",
+        stacked=True,
+        calcs=("lastNotNull",),
+    )
+
+
+def _fallbacks() -> dashboard.Panel:
+    fallbacks = total(("policy", "reason"), pulled(select("mx_selector_fallbacks_total")))
+    unknown = total(("policy",), pulled(select("mx_selector_chosen_unknown_total")))
+    return house.lines(
+        Words(
+            "Selections without a load",
+            "A minute: first choices whose load was unknown, and policies that fell back to the baseline order. "
+            "Metric: `mx_selector_chosen_unknown_total`, `mx_selector_fallbacks_total`.",
+            f"None, or {NEEDS_SELECTOR}",
+        ),
+        [
+            Query(f"{unknown} / 5", "{{policy}} unknown load"),
+            Query(f"{fallbacks} / 5", "{{policy}} fell back: {{reason}}"),
+        ],
+        unit="cpm",
+        calcs=("lastNotNull",),
+    )
+
+
+def _server() -> dashboard.Panel:
+    requests = total(("rpc", "result"), f"rate({select('mx_server_requests_total')}{_RATE})")
+    return house.lines(
+        Words(
+            "Embedded server's calls",
+            "A second, by call and result; a fleet on another MX server has none. Metric: `mx_server_requests_total`.",
+            "Not our embedded server",
+        ),
+        [Query(requests, "{{rpc}} {{result}}")],
+        unit="reqps",
+        calcs=("lastNotNull",),
+    )
+
+
+def _builds() -> dashboard.Panel:
+    return house.rows(
+        Words(
+            "What runs",
+            "Processes by component and version: several versions at once are a rollout of this product. "
+            "Metric: `mx_build_info`.",
+            "Nothing is scraped",
+        ),
+        [Query(f"count by (component, version, job) ({select('mx_build_info')})")],
+        [
+            Column("component", "Component"),
+            Column("version", "Version"),
+            Column("job", "Job"),
+            Column("Value", "Processes", width=110),
+        ],
+    )

@@ -1,0 +1,374 @@
+"""MX / Source: one source from its counters to its place among the candidates, with the age at every hop.
+
+A source is chosen by its pod; what the server lists is found through the pod's address. Everything is of one moment:
+where two hops differ, the ages beside them say whether that is delay or a fault.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grafana_foundation_sdk.models import dashboard
+
+from dashboards import house, shell
+from dashboards.grid import Grid
+from dashboards.house import Column, Query, Words
+from dashboards.names import EVERY_LISTED, NEEDS_EXPORTER, NEEDS_OPERATOR, NEEDS_SELECTOR
+from dashboards.promql import greatest, named, quantile, select, total
+
+_MEASURED: Final = select("mx_source_load", k8s_pod_ip="$source")
+_UNKNOWN: Final = select("mx_exporter_unknown", k8s_pod_ip="$source")
+_NODE: Final = (
+    "group by (instance) ("
+    + select("", named("mx_source_load", "mx_exporter_unknown", "mx_exporter_target_up"), k8s_pod_ip="$source")
+    + ")"
+)
+_HERE: Final = (
+    f"and on (source_worker_id) group by (source_worker_id) ({select('mx_p2p_source_info', k8s_pod_ip='$source')})"
+)
+_LISTED: Final = f"({EVERY_LISTED} {_HERE})"
+_USAGE: Final = select("mx_kv_cache_usage", k8s_pod_ip="$source")
+_KEY: Final = ("instance", "device", "port")
+_DEADBAND: Final = ((None, "green"), (0.06, "orange"), (0.2, "red"))
+_AGE: Final = ((None, "green"), (20, "orange"), (45, "red"))
+_REASONS: Final = "docs/exporter.md explains every reason"
+
+
+def _weight(load: str) -> str:
+    """The weight that the policy `headroom` gives a load: capacity left over, slowed by contention."""
+    return f"clamp_min((1 - {load}) / (1 + 5.717 * {load}), 0.000001)"
+
+
+def source() -> dashboard.Dashboard:
+    """The dashboard."""
+    grid = Grid()
+    grid.row("$source: now, hop by hop")
+    for panel in _hops():
+        grid.add(panel, 3, 4)
+    grid.row("How old at each hop")
+    for panel in _ages():
+        grid.add(panel, 4, 3)
+    grid.row("From counter to listing")
+    grid.add(_signals(), 24, 10)
+    grid.add(_unknown(), 12, 8)
+    grid.add(_share(), 12, 8)
+    grid.row("Its node's ports, its engine")
+    grid.add(_ports(), 12, 9)
+    grid.add(_flows(), 12, 9)
+    grid.add(_engine_up(), 8, 7)
+    grid.add(_engine_seconds(), 8, 7)
+    grid.add(_skips(), 8, 7)
+    variable = shell.query("source", "Source", _choices(), many=False, regex=_NAMED)
+    return shell.dashboard_of("MX / Source", "mx-source", str(__doc__).splitlines()[0], [variable], grid)
+
+
+#: Shown by the pod's name, meant by its address.
+_NAMED: Final = r'/k8s_pod_ip="(?<value>[^"]+)".*k8s_pod_name="(?<text>[^"]+)"/'
+
+
+def _choices() -> str:
+    """Pods that exporters know, then whoever else is listed, by address."""
+    known = select("", named("mx_source_load", "mx_exporter_unknown", "mx_p2p_source_info"), 'k8s_pod_name!=""')
+    anybody = select("mx_p2p_source_info", 'k8s_pod_ip!=""')
+    listed = f"group by (k8s_pod_ip) ({anybody})"
+    by_address = f'label_replace({listed}, "k8s_pod_name", "$1", "k8s_pod_ip", "(.+)")'
+    return f"query_result(group by (k8s_pod_ip, k8s_pod_name) ({known}) or on (k8s_pod_ip) {by_address})"
+
+
+def _hops() -> list[dashboard.Panel]:
+    used = f"max(({select('hw_network_bandwidth_utilization')}) and on (instance) {_NODE})"
+    weight = _weight(EVERY_LISTED)
+    fair = f"({weight} {_HERE}) / on (model_name) group_left () avg by (model_name) ({weight})"
+    return [
+        house.number(
+            Words(
+                "Busiest port",
+                "The larger direction of its node's busiest port. Metric: `hw_network_bandwidth_utilization`.",
+                "No port known",
+            ),
+            [Query(used)],
+            unit="percentunit",
+        ),
+        house.number(
+            Words("KV cache", "Its fullest engine. Metric: `mx_kv_cache_usage`.", "No engine known"),
+            [Query(f"max({_USAGE})")],
+            unit="percentunit",
+        ),
+        house.number(
+            Words(
+                "Measured",
+                "The larger of what is known of NIC and cache, as Prometheus has it from the exporter. "
+                "Metric: `mx_source_load`.",
+                "Unknown: see below",
+            ),
+            [Query(f"max({_MEASURED})")],
+            unit="percentunit",
+        ),
+        house.number(
+            Words(
+                "NICs found by",
+                "How the exporter knows which ports are this source's: explicit, pci, affinity, or busiest (a guess: "
+                "annotate the pod). Metric: `mx_source_load`.",
+                "Unknown",
+            ),
+            [Query(f"group by (nic_mapping) ({_MEASURED})", "{{nic_mapping}}", instant=True)],
+            mappings=[house.values({"1": ("", "blue")})],
+            named=True,
+        ),
+        house.number(
+            Words(
+                "Listed",
+                "What the server lists, so what targets see: the operator's last write, or the source's own word. "
+                "Metric: `mx_p2p_source_load`.",
+                "No load listed",
+            ),
+            [Query(f"max({_LISTED})")],
+            unit="percentunit",
+        ),
+        house.number(
+            Words(
+                "Measured to listed",
+                "How far they are apart. Within the operator's deadband (0.05) nothing is written. "
+                "Metric: `mx_source_load`, `mx_p2p_source_load`.",
+                "One is unknown",
+            ),
+            [Query(f"abs(max({_MEASURED}) - max({_LISTED}))")],
+            unit="percentunit",
+            steps=_DEADBAND,
+        ),
+        house.number(
+            Words(
+                "Share of pulls to fair",
+                "How many first choices it gets under headroom, against an even split: 1 is its fair share, 0 none. "
+                "Metric: `mx_p2p_source_load`.",
+                "No load listed",
+            ),
+            [Query(f"max({fair})")],
+            unit=house.TIMES,
+            decimals=2,
+        ),
+        house.number(
+            Words(
+                "Unknown parts",
+                f"Parts of its load that are not known now; the timeline below names them. {_REASONS}. "
+                "Metric: `mx_exporter_unknown`.",
+                "No exporter knows it",
+            ),
+            [Query(f"count({_UNKNOWN}) or 0 * count({_MEASURED})")],
+            steps=((None, "green"), (1, "orange")),
+        ),
+    ]
+
+
+def _ages() -> list[dashboard.Panel]:
+    tick = f"time() - max(({select('mx_exporter_sample_timestamp_seconds')}) and on (instance) {_NODE})"
+    ages = select("mx:selector_chosen_load_age_seconds_bucket:pulls5m")
+    measured = [
+        (
+            "Since the exporter's tick",
+            (
+                "From the last look at the counters until now: about a second, plus the time since the scrape. "
+                "Metric: `mx_exporter_sample_timestamp_seconds`."
+            ),
+            NEEDS_EXPORTER,
+            tick,
+        ),
+        (
+            "Since Prometheus' scrape",
+            "Age of the sample that Prometheus answers with. Metric: `mx_source_load`.",
+            NEEDS_EXPORTER,
+            f"time() - max(timestamp({_MEASURED}))",
+        ),
+        (
+            "As the operator saw it",
+            (
+                "Age of the youngest sample of the slowest signal, of all sources, in the operator's last cycle. "
+                "Metric: `mx_operator_signal_age_seconds`."
+            ),
+            NEEDS_OPERATOR,
+            f"max({select('mx_operator_signal_age_seconds')})",
+        ),
+        (
+            "Operator's cycle p95",
+            "From the listing to the last write, of all sources. Metric: `mx_operator_cycle_duration_seconds`.",
+            NEEDS_OPERATOR,
+            quantile(0.95, (), f"rate({select('mx_operator_cycle_duration_seconds_bucket')}[$__rate_interval])"),
+        ),
+        (
+            "Heartbeat",
+            (
+                "Median time between the heartbeats of a policy's sources: in the last tenth of it nothing is written. "
+                "Metric: `mx_operator_heartbeat_interval_seconds`."
+            ),
+            NEEDS_OPERATOR,
+            f"max({select('mx_operator_heartbeat_interval_seconds')})",
+        ),
+        (
+            "When targets chose, p95",
+            "Age of the listed load at selection, of all sources. Metric: `mx_selector_chosen_load_age_seconds`.",
+            NEEDS_SELECTOR,
+            quantile(0.95, (), ages),
+        ),
+    ]
+    return [
+        house.number(
+            Words(title, said, empty),
+            [Query(expr, instant=True)],
+            unit="s",
+            steps=house.PLAIN if title == "Heartbeat" else _AGE,
+            mappings=[house.nothing("none lately")],
+        )
+        for title, said, empty, expr in measured
+    ]
+
+
+def _signals() -> dashboard.Panel:
+    def port(direction: str) -> str:
+        used = select("hw_network_bandwidth_utilization", fnetwork_io_direction="{direction}")
+        return f"max(({used}) and on (instance) {_NODE})"
+
+    return house.lines(
+        Words(
+            "Signals, blend, listing",
+            "The same number at every hop. The blend is the larger of what is known; the listing follows it by some "
+            "seconds and in steps of at least the deadband. Metric: `hw_network_bandwidth_utilization`, "
+            "`mx_kv_cache_usage`, `mx_source_load`, `mx_p2p_source_load`.",
+            NEEDS_EXPORTER,
+        ),
+        [
+            Query(port("transmit"), "NIC transmit, busiest port of the node"),
+            Query(port("receive"), "NIC receive, busiest port of the node"),
+            Query(f"max by (engine, engine_index) ({_USAGE})", "KV cache {{engine}} {{engine_index}}"),
+            Query(f"max by (gpu) ({_MEASURED})", "measured {{gpu}}"),
+            Query(f"max by (source_worker_id) ({_LISTED})", "listed {{source_worker_id}}"),
+        ],
+        unit="percentunit",
+        top=1,
+    )
+
+
+def _unknown() -> dashboard.Panel:
+    return house.states(
+        Words(
+            "What is unknown, and why",
+            f"A line while a part of its load is not known. {_REASONS}. Metric: `mx_exporter_unknown`.",
+            "Nothing is unknown, or no exporter knows this source",
+        ),
+        [Query(f"max by (part, gpu, reason) ({_UNKNOWN})", "{{part}} {{gpu}} {{reason}}")],
+        [house.values({"1": ("unknown", "orange")})],
+    )
+
+
+def _share() -> dashboard.Panel:
+    weight = _weight(EVERY_LISTED)
+    own = f"({weight} {_HERE}) / on (model_name) group_left () avg by (model_name) ({weight})"
+    return house.lines(
+        Words(
+            "Its place among the candidates",
+            "First choices it gets under headroom, against an even split (1). Under load_aware a source with this "
+            "load loses to any whose hash is higher by the difference in load. Metric: `mx_p2p_source_load`.",
+            NEEDS_OPERATOR,
+        ),
+        [
+            Query(f"max by (source_worker_id) ({own})", "{{source_worker_id}} under headroom"),
+            Query(f"group({select('mx_p2p_source_info')})", "even split"),
+        ],
+        unit=house.TIMES,
+    )
+
+
+def _ports() -> dashboard.Panel:
+    def of(metric: str, **equal: str) -> Query:
+        return Query(greatest(_KEY, f"{select(metric, **equal)} and on (instance) {_NODE}"))
+
+    unknown = (
+        f"group by (instance, device, port, reason) (({select('mx_exporter_port_unknown')}) and on (instance) {_NODE})"
+    )
+    return house.rows(
+        Words(
+            "Ports of its node",
+            "Each against its own limit. A limit that is lower than the others' is a link that came up slow; a reason "
+            "says why there is no utilization. Metric: `hw_network_up`, `hw_network_bandwidth_limit_bytes_per_second`, "
+            "`hw_network_bandwidth_utilization`, `mx_exporter_port_unknown`.",
+            NEEDS_EXPORTER,
+        ),
+        [
+            of("hw_network_up"),
+            of("hw_network_bandwidth_limit_bytes_per_second"),
+            of("hw_network_bandwidth_utilization", network_io_direction="transmit"),
+            of("hw_network_bandwidth_utilization", network_io_direction="receive"),
+            Query(unknown),
+        ],
+        [
+            Column("device", "Device"),
+            Column("port", "Port", width=60),
+            Column("Value #A", "Up", steps=house.GOOD_IF_ONE, width=50),
+            Column("Value #B", "Limit", "Bps", width=100),
+            Column("Value #C", "Transmit", "percentunit", width=90),
+            Column("Value #D", "Receive", "percentunit", width=90),
+            Column("reason", "Unknown because"),
+        ],
+    )
+
+
+def _flows() -> dashboard.Panel:
+    rate = f"rate({select('hw_network_io_bytes_total')}[$__rate_interval]) and on (instance) {_NODE}"
+    moved = total(("device", "network_io_direction"), rate)
+    return house.lines(
+        Words(
+            "What its node's NICs move",
+            "Serving and pulls together. Metric: `hw_network_io_bytes_total`.",
+            NEEDS_EXPORTER,
+        ),
+        [Query(moved, "{{device}} {{network_io_direction}}")],
+        unit="Bps",
+    )
+
+
+def _engine_up() -> dashboard.Panel:
+    return house.states(
+        Words(
+            "Engine page",
+            "Whether the last scrape of its engine's metrics gave a reading. Metric: `mx_exporter_target_up`.",
+            "No engine endpoint known",
+        ),
+        [
+            Query(
+                f"min by (target_port) ({select('mx_exporter_target_up', k8s_pod_ip='$source')})",
+                "port {{target_port}}",
+            )
+        ],
+        [house.values({"1": ("read", "green"), "0": ("not read", "red")})],
+    )
+
+
+def _engine_seconds() -> dashboard.Panel:
+    return house.lines(
+        Words(
+            "Time to read the engine's page",
+            "Slow pages make old readings. Metric: `mx_exporter_target_scrape_duration_seconds`.",
+            "No engine endpoint known",
+        ),
+        [
+            Query(
+                f"max by (target_port) ({select('mx_exporter_target_scrape_duration_seconds', k8s_pod_ip='$source')})",
+                "port {{target_port}}",
+            )
+        ],
+        unit="s",
+    )
+
+
+def _skips() -> dashboard.Panel:
+    skips = total(("reason",), f"rate({select('mx_operator_skips_total')}[$__rate_interval])")
+    return house.lines(
+        Words(
+            "Why sources are not written",
+            "Of the whole fleet: the operator keeps no series per source. unchanged is good news. "
+            "Metric: `mx_operator_skips_total`.",
+            NEEDS_OPERATOR,
+        ),
+        [Query(skips, "{{reason}}")],
+        unit="cps",
+        calcs=("lastNotNull",),
+    )
