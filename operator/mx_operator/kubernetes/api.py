@@ -18,7 +18,6 @@ from mx_operator.kubernetes.access import Access
 from mx_operator.policies import GROUP, PLURAL, VERSION
 
 _POLICIES: Final = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
-_MERGE: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 _PAGE: Final = 500
 #: Credentials are read again this often, and at once when the server refuses them.
@@ -77,13 +76,15 @@ class Api:
                 return items
 
     async def store_status(self, name: str, uid: str, status: Mapping[str, Any]) -> None:
-        """Merge into the status of the policy `name`, if it still is the resource `uid`.
+        """Replace the status of the policy `name`, if it still is the resource `uid`.
 
         Raises:
-            ApiError: Code 404 where it is gone, 409 or 422 where another has taken its name.
+            ApiError: Code 404 where it is gone, 422 where another has taken its name.
         """
-        body = {"metadata": {"uid": uid}, "status": status}
-        await self._request("PATCH", f"{_POLICIES}/{name}/status", body, content=_MERGE)
+        # A status request ignores what a merge patch says of metadata; a test operation is heeded.
+        same = {"op": "test", "path": "/metadata/uid", "value": uid}
+        body = [same, {"op": "add", "path": "/status", "value": status}]
+        await self._request("PATCH", f"{_POLICIES}/{name}/status", body, content=_JSON_PATCH)
 
     async def post_event(self, event: Mapping[str, Any]) -> None:
         """Create an Event.

@@ -32,7 +32,7 @@ _LOOK_SECONDS: Final = 1.0
 _FIRST_PAUSE: Final = 2.0
 _LONGEST_PAUSE: Final = 60.0
 _GONE: Final = 404
-_ANOTHER: Final = (409, 422)
+_ANOTHER: Final = 422
 #: Lists in a row that have to say that the kind does not exist, since a server that starts says so too for a moment.
 _NOT_FOUND: Final = 3
 
@@ -216,7 +216,7 @@ class Bridge:
         try:
             await self._api.store_status(patch.name, patch.uid, patch.status)
         except ApiError as error:
-            if error.code == _GONE or error.code in _ANOTHER:
+            if error.code in (_GONE, _ANOTHER):
                 self._lost(patch, error)
                 return
             raise

@@ -27,6 +27,7 @@ class Known:
         policy: None where the spec cannot be used; `errors` says why then.
         warnings: Advice about a usable spec.
         shown: The conditions stored in its status when this process first saw it.
+        born: When it was created, to tell it from an earlier one of its name.
         seen: When it was last seen, on the registry's own counter.
     """
 
@@ -37,7 +38,8 @@ class Known:
     errors: tuple[Finding, ...]
     warnings: tuple[Finding, ...]
     shown: conditions.Conditions
-    seen: int
+    born: tuple[str, int] = ("", 0)
+    seen: int = 0
 
 
 class Registry:
@@ -46,7 +48,7 @@ class Registry:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._known: dict[str, Known] = {}  # by name
-        self._gone: dict[str, None] = {}  # uids, oldest first
+        self._gone: dict[str, int] = {}  # uid to when that was seen, oldest first
         self._count = 0
 
     def known(self) -> list[Known]:
@@ -78,8 +80,8 @@ class Registry:
         """
         name, uid, generation = identify(resource)
         old = self._known.get(name)
-        if uid in self._gone or (old and old.uid == uid and generation < old.generation):
-            return False  # a late event
+        if uid in self._gone or (old and _is_late(resource, old)):
+            return False
         seen = self.mark()
         if old and old.uid == uid and old.generation == generation:
             self._known[name] = dataclasses.replace(old, seen=seen)  # only its status has changed, by us
@@ -102,6 +104,7 @@ class Registry:
         """A whole list, of a request sent at the moment `since`; whether it changed anything."""
         there = list(resources)
         uids = {identify(resource)[1] for resource in there}
+        self._gone = {uid: when for uid, when in self._gone.items() if uid not in uids or when > since}
         changed = [self.saw(resource) for resource in there]
         vanished = [known.uid for known in self._known.values() if known.uid not in uids and known.seen <= since]
         changed += [self.gone(uid) for uid in vanished]
@@ -112,11 +115,11 @@ class Registry:
         try:
             policy, warnings = read_policy(resource, self._limits)
         except PolicyError as error:
-            return Known(name, uid, generation, None, error.findings, (), shown, seen)
-        return Known(name, uid, generation, policy, (), warnings, shown, seen)
+            return Known(name, uid, generation, None, error.findings, (), shown, _born(resource), seen)
+        return Known(name, uid, generation, policy, (), warnings, shown, _born(resource), seen)
 
     def _bury(self, uid: str) -> None:
-        self._gone[uid] = None
+        self._gone[uid] = self.mark()
         while len(self._gone) > _MAX_TOMBSTONES:
             del self._gone[next(iter(self._gone))]
 
@@ -125,3 +128,16 @@ def identify(resource: Resource) -> tuple[str, str, int]:
     """Name, uid and generation of a resource; empty and 0 where it has none."""
     metadata = resource.get("metadata") or {}
     return str(metadata.get("name", "")), str(metadata.get("uid", "")), int(metadata.get("generation") or 0)
+
+
+def _is_late(resource: Resource, old: Known) -> bool:
+    """Whether an event tells of an earlier state of a resource, or of an earlier resource of its name."""
+    _, uid, generation = identify(resource)
+    return generation < old.generation if uid == old.uid else _born(resource) < old.born
+
+
+def _born(resource: Resource) -> tuple[str, int]:
+    """When a resource was created: to the second, and within it by the order of etcd's revisions."""
+    metadata = resource.get("metadata") or {}
+    version = str(metadata.get("resourceVersion", ""))
+    return str(metadata.get("creationTimestamp", "")), int(version) if version.isdigit() else 0

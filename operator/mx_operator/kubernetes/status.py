@@ -86,20 +86,8 @@ class Board:
         warnings = [str(warning) for warning in known.warnings]
         common = {"observedGeneration": known.generation, "conditions": entries, "warnings": warnings}
         if report is None:
-            return common | dict.fromkeys(_NUMBERS) | {"reportedAt": show_time(self._refused_at)}
+            return common | {"reportedAt": show_time(self._refused_at)}
         return common | _numbers(report)
-
-
-_NUMBERS: Final = (
-    "measured",
-    "dataAge",
-    "staleRatio",
-    "heartbeatInterval",
-    "cycleDuration",
-    "sources",
-    "skips",
-    "signals",
-)
 
 
 def _condition(condition: Condition, generation: int) -> dict[str, Any]:
@@ -114,19 +102,21 @@ def _condition(condition: Condition, generation: int) -> dict[str, Any]:
 
 
 def _numbers(report: PolicyReport) -> dict[str, Any]:
-    """The rest of the status; None takes a field out of a merge patch's target."""
+    """The rest of the status, without what is not known."""
     ages, interval = report.signal_ages, report.heartbeat_interval
-    return {
+    numbers = {
         "reportedAt": show_time(report.at),
         "measured": f"{report.counts.matched}/{report.counts.listed}",
         "dataAge": _short(max(ages.values())) if ages else None,
         "staleRatio": round(report.stale_ratio, 3),
         "heartbeatInterval": _short(interval) if interval is not None else None,
+        "clockSkew": durations.show(abs(report.clock_skew)) if report.clock_skew is not None else None,
         "cycleDuration": durations.show(max(report.duration, 0.001)),
         "sources": _sources(report.counts),
         "skips": [{"reason": reason, "sources": count} for reason, count in sorted(report.skips.items()) if count],
         "signals": [{"name": name, "age": _short(age)} for name, age in sorted(ages.items())],
     }
+    return {field: value for field, value in numbers.items() if value is not None}
 
 
 def _short(seconds: float) -> str:

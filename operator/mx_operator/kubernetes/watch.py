@@ -7,6 +7,7 @@ and the load loop never notices. What kopf misses, the bridge's lists find.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
@@ -22,6 +23,7 @@ _LOG: Final = logging.getLogger(__name__)
 #: Seconds before kopf is started again, doubled each time it ends within a minute.
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
+_GOODBYE: Final = 0.1
 
 #: Called in the watch's thread with the event's type (None for what was there at the start) and the resource.
 Seen = Callable[[str | None, Mapping[str, Any]], None]
@@ -48,7 +50,7 @@ class Watch:
         """Start watching."""
         self._thread.start()
 
-    def stop(self, timeout: float = 5.0) -> None:
+    def stop(self, timeout: float = 8.0) -> None:
         """Stop, and wait for the thread at most `timeout` seconds."""
         self._stop.set()
         self._thread.join(timeout)
@@ -70,8 +72,10 @@ class Watch:
             self._stop.wait(pause)
 
     def _run_once(self) -> None:
+        loop = asyncio.new_event_loop()
         try:
             kopf.run(
+                loop=loop,
                 registry=self._registry(),
                 settings=settings(),
                 clusterwide=True,
@@ -80,6 +84,9 @@ class Watch:
             )
         except Exception as error:  # noqa: BLE001 - whatever ended it, it is started again
             _LOG.warning("the watch on policies ended and is started again: %s", error or type(error).__name__)
+        finally:
+            loop.run_until_complete(_wind_up(loop))
+            loop.close()
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -93,6 +100,13 @@ class Watch:
             self._seen(event.get("type"), event["object"])
 
         return registry
+
+
+async def _wind_up(loop: asyncio.AbstractEventLoop) -> None:
+    """Let closed TLS connections say goodbye; kopf leaves that to whoever owns the loop."""
+    await asyncio.sleep(_GOODBYE)
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
 
 
 def settings() -> kopf.OperatorSettings:

@@ -55,7 +55,7 @@ def _credentials(prometheus: Prometheus) -> bool:
 
 
 def _join_label(signal: Signal, path: str) -> Finding | None:
-    wanted = [label for label in (signal.join_label, signal.namespace_label) if label]
+    wanted = [label for label in (signal.join_label, signal.companion_label) if label]
     missing = [label for label in wanted if not queries.mentions(signal.query, [label])]
     if not missing or not queries.aggregates_by(signal.query):
         return None

@@ -150,9 +150,9 @@ class Signal:
         return labels.JOIN_LABELS[self.join_label].join
 
     @property
-    def namespace_label(self) -> str | None:
-        """The label with the pod's namespace, where the join label is a pod's name."""
-        return labels.JOIN_LABELS[self.join_label].companion if self.join is labels.Join.POD_NAME else None
+    def companion_label(self) -> str | None:
+        """The second label that the join needs: a pod name's namespace, a source's worker."""
+        return labels.JOIN_LABELS[self.join_label].companion
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ def report(
         skips={"unmatched": 2},
         signal_ages={"exporter": 6.2},
         heartbeat_interval=30.1,
+        clock_skew=0.25,
         duration=0.12,
     )
     return dataclasses.replace(base, **changes)

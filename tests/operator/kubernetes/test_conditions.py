@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mx_operator.core.reports import Check
@@ -134,6 +134,7 @@ def test_only_turns_are_news() -> None:
 CHECKS = st.sampled_from([Check(True, "Ok"), BAD, UNTRIED])
 
 
+@settings(deadline=None)
 @given(st.lists(CHECKS, min_size=1, max_size=60))
 def test_a_condition_turns_at_most_once_in_three_cycles_after_its_first(checks: list[Check]) -> None:
     states = _shown(*({"server": check} for check in checks))

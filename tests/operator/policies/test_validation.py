@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mx_operator.policies import Limits, PolicyError, Severity, SourceLoadPolicy, durations, read_policy
@@ -61,7 +61,7 @@ def test_everything_given_is_everything_read() -> None:
     assert prometheus.headers == (("X-Scope-OrgID", "team"),)
     assert prometheus.oauth2 is not None
     assert prometheus.oauth2.scopes == ("read",)
-    assert [(signal.join.value, signal.namespace_label) for signal in read.signals] == [
+    assert [(signal.join.value, signal.companion_label) for signal in read.signals] == [
         ("pod name", "namespace"),
         ("instance", None),
         ("pod uid", None),
@@ -158,6 +158,7 @@ JSON = st.recursive(
 FIELDS = ["mode", "priority", "server", "prometheus", "interval", "signals", "models", "deadband", "staleAfter"]
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON), JSON)
 def test_no_input_does_anything_but_being_read_or_refused(changes: dict[str, object], metadata: object) -> None:
     resource = policy(lambda spec: spec.update(changes)) | {"metadata": metadata}
@@ -170,6 +171,7 @@ def test_no_input_does_anything_but_being_read_or_refused(changes: dict[str, obj
     assert (read is not None and read.signals) or refused
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10_000_000))
 def test_a_duration_is_shown_as_it_is_read(milliseconds: int) -> None:
     assert durations.parse(durations.show(milliseconds / 1000)) == pytest.approx(milliseconds / 1000)
