@@ -128,7 +128,8 @@ class Pages:
 
 
 def _url(target: Target, path: str) -> yarl.URL:
-    return yarl.URL.build(scheme=target.scheme, host=target.pod.ip, port=target.port, path=path, encoded=True)
+    host = f"[{target.pod.ip}]" if ":" in target.pod.ip else target.pod.ip
+    return yarl.URL(f"{target.scheme}://{host}:{target.port}{path}", encoded=True)
 
 
 def _check(response: aiohttp.ClientResponse) -> bool:
