@@ -7,6 +7,7 @@ kind; what is needed here is five verbs on two kinds.
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import pathlib
@@ -102,7 +103,8 @@ class KubeClient:
         headers = {"Content-Type": content, "Accept": JSON, "User-Agent": "mx-server"}
         if self._tokens is not None and (token := self._tokens.token()):
             headers["Authorization"] = f"Bearer {token}"
-        data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+        # As a stream: aiohttp sends large bytes in one piece, holding up the loop.
+        data = None if body is None else io.BytesIO(json.dumps(body, ensure_ascii=False).encode())
         async with self._session.request(method, self._url + path, params=query, data=data, headers=headers) as answer:
             text = await answer.read()
         return _parsed(answer.status, text)

@@ -15,12 +15,7 @@ from grpc_reflection.v1alpha import reflection
 
 from mx_wire import FILE_DESCRIPTOR, SERVICE
 
-_LOOKUPS: Final = (
-    "FindFileByName",
-    "FindFileContainingSymbol",
-    "FindMessageTypeByName",
-    "FindExtensionByNumber",
-)
+_LOOKUPS: Final = ("FindFileByName", "FindMessageTypeByName", "FindServiceByName", "FindExtensionByNumber")
 
 
 class _BothPools:
@@ -30,6 +25,16 @@ class _BothPools:
         pools = (FILE_DESCRIPTOR.pool, descriptor_pool.Default())
         for name in _LOOKUPS:
             setattr(self, name, _first([getattr(pool, name) for pool in pools]))
+        self._of_symbol = _first([pool.FindFileContainingSymbol for pool in pools])
+
+    def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802
+        """The file of a message, an enumeration, a service or, which the pools do not know by name, a method."""
+        try:
+            return self._of_symbol(symbol)
+        except KeyError:
+            service, _, method = symbol.rpartition(".")
+            found = self.FindServiceByName(service)  # type: ignore[attr-defined]
+            return found.methods_by_name[method].containing_service.file
 
     def FindAllExtensions(self, message: Any) -> list[Any]:  # noqa: N802
         """There are no extensions in this contract."""

@@ -6,8 +6,10 @@ first: the API server itself refuses it if rank or status are others. Replicas s
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -45,10 +47,14 @@ class KubernetesBackend:
 
     async def publish(self, registration: Registration) -> None:
         """Store a worker anew: its object, its tensors, then the status that makes it a row."""
+        data = await asyncio.to_thread(kube_objects.tensors_data, registration)
+        # Before anything is written: what was published before must not be left half replaced.
+        if (reason := kube_objects.too_large(registration, data)) is not None:
+            raise RegistrationRefused(reason)
         name = kube_objects.object_name(registration.source_id, registration.worker_id)
         for _ in range(_TRIES):
             try:
-                await self._publish(name, registration)
+                await self._publish(name, registration, data)
                 return
             except ApiError as error:
                 if error.code in _REFUSED:
@@ -57,11 +63,11 @@ class KubernetesBackend:
                 last = error
         raise BackendUnavailable(f"publishing {name}: {last}") from last
 
-    async def _publish(self, name: str, registration: Registration) -> None:
+    async def _publish(self, name: str, registration: Registration, data: kube_objects.Object) -> None:
         manifest = kube_objects.manifest(registration, self._namespace)
         stored = await self._apply(self._objects, manifest)
         if registration.worker.tensor_source.tensors:
-            config_map = kube_objects.tensors_map(registration, stored["metadata"]["uid"])
+            config_map = kube_objects.tensors_map(registration, stored["metadata"]["uid"], data)
             await self._apply(self._config_maps, config_map)
         await self._patch(name, kube_objects.announced(registration, self._clock()))
 
@@ -101,7 +107,7 @@ class KubernetesBackend:
         try:
             row = kube_objects.row(found)
             registration = kube_objects.registration(found, await self._tensors(found))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise BackendUnavailable(f"object {name} cannot be read: {error!r}") from error
         assert row is not None
         return answers.found(registration, row.status, row.updated_at)
