@@ -58,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     broken.add_argument("--server-drops-load", action="store_true", help="the server accepts loads and drops them")
     run.add_argument("--seed", type=int, default=_DEFAULTS.seed, help="of everything random here (default %(default)s)")
     run.add_argument("--report", type=pathlib.Path, metavar="DIR", help="write report.json there too")
+    run.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="keep Prometheus' data and all logs there")
     return top
 
 
@@ -105,19 +106,25 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         without=frozenset(arguments.without),
         server_drops_load=arguments.server_drops_load,
         report=arguments.report,
+        keep=arguments.keep,
     )
 
 
 def _wrong(settings: Settings) -> str | None:
     """What cannot work, found before anything is started."""
+    made = ""
     try:
         make_fleet(settings.sources, settings.nodes, settings.busy_nic, settings.busy_kv, 16, settings.seed)
-        if settings.report is not None:
-            settings.report.mkdir(parents=True, exist_ok=True)
+        for option, folder in (("--report", settings.report), ("--keep", settings.keep)):
+            if folder is not None:
+                made = f"{option} {folder}"
+                folder.mkdir(parents=True, exist_ok=True)
+        if settings.keep is not None and any(settings.keep.iterdir()):
+            return f"--keep {settings.keep}: not empty: give a new folder"
     except ValueError as error:
         return str(error)
     except OSError as error:
-        return f"--report {settings.report}: {error.strerror}"
+        return f"{made}: {error.strerror}"
     return None
 
 

@@ -15,7 +15,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 import grpc
@@ -222,8 +222,8 @@ async def run(settings: Settings, display: Show) -> Outcome:
         ProcessError: A part did not start.
         ValueError: The settings make no fleet.
     """
-    with tempfile.TemporaryDirectory(prefix="mx-lab-") as folder, stopping([]) as processes:
-        lab = Lab(settings, pathlib.Path(folder), processes, display)
+    with _folder(settings.keep) as folder, stopping([]) as processes:
+        lab = Lab(settings, folder, processes, display)
         try:
             return await lab.run()
         except BaseExceptionGroup as group:
@@ -231,6 +231,16 @@ async def run(settings: Settings, display: Show) -> Outcome:
         finally:
             for sysfs in lab.sysfs:
                 sysfs.close()
+
+
+@contextlib.contextmanager
+def _folder(keep: pathlib.Path | None) -> Iterator[pathlib.Path]:
+    """The folder of the parts' files: the one that is to be kept, or one that is gone afterwards."""
+    if keep is not None:
+        yield keep.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="mx-lab-") as folder:
+        yield pathlib.Path(folder)
 
 
 def _first(error: BaseException) -> BaseException:

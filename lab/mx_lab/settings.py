@@ -22,6 +22,7 @@ class Settings:
         without: Parts left out, of `operator` and `exporter`.
         server_drops_load: The server accepts loads and drops them, as one from before the field does.
         report: Folder for the report as JSON.
+        keep: Folder for the parts' files and Prometheus' data, kept; a temporary one, removed, when None.
     """
 
     sources: int = 8
@@ -37,6 +38,7 @@ class Settings:
     without: frozenset[str] = frozenset()
     server_drops_load: bool = False
     report: pathlib.Path | None = None
+    keep: pathlib.Path | None = None
 
     @property
     def warm_up(self) -> float:

@@ -105,6 +105,7 @@ def write_json(
     """Write everything measured as `report.json` into `folder`, which is made where missing."""
     folder.mkdir(parents=True, exist_ok=True)
     options = dataclasses.asdict(settings) | {"without": sorted(settings.without), "report": str(folder)}
+    options["keep"] = None if settings.keep is None else str(settings.keep)
     content = {
         "settings": options,
         "policies": [dataclasses.asdict(result) for result in results],
