@@ -62,11 +62,11 @@ class HttpSignal:
     async def ask(self) -> Index:
         """See `SignalClient`."""
         running = asyncio.get_running_loop().run_in_executor(self._thread, self._ask)
+        running.add_done_callback(_swallow)  # nobody waits any more after a deadline, or when the loop ends
         try:
             return await asyncio.wait_for(asyncio.shield(running), self._prometheus.timeout + _PATIENCE)
         except TimeoutError:
             # Name look-ups cannot be interrupted: their thread is left to end, and nothing new is asked meanwhile.
-            running.add_done_callback(_swallow)
             raise PrometheusError("Timeout", f"no answer within {self._prometheus.timeout:g} s") from None
 
     def _ask(self) -> Index:

@@ -76,6 +76,10 @@ class Session(requests.Session):
             with super().request(
                 method, url, data=params, timeout=timeout, stream=True, allow_redirects=False, **arguments
             ) as response:
+                if response.is_redirect:
+                    where = response.headers.get("Location", "")
+                    fix = "write the final address into prometheus.url"
+                    raise PrometheusError("Redirect", f"redirects to {where}: {fix}")
                 body = self._body(response, time.monotonic() + timeout)
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             if self._aborted:
@@ -84,9 +88,6 @@ class Session(requests.Session):
         finally:
             watchdog.cancel()
         response._content = body
-        if response.is_redirect:
-            where = response.headers.get("Location", "")
-            raise PrometheusError("Redirect", f"redirects to {where}: write the final address into prometheus.url")
         if response.status_code == requests.codes.ok:
             envelope = self._envelope(body)
             response.json = lambda **_: envelope  # type: ignore[method-assign]
