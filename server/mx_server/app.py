@@ -20,11 +20,11 @@ from mx_server.backends.opening import opened
 from mx_server.http import MetricsPage
 from mx_server.kube_client import KubeClient
 from mx_server.reaper import Reaper
-from mx_server.service import P2pService
+from mx_server.service import P2pService, handlers
 from mx_server.settings import BadSetting, Kubernetes, Settings, host_port
 from mx_server.telemetry import Telemetry
 from mx_server.tls import Certificates
-from mx_wire import SERVICE, add_p2p_service_to_server
+from mx_wire import SERVICE
 
 
 def _milliseconds(seconds: float) -> int:
@@ -99,7 +99,7 @@ class Server:
             keeps_load=settings.keeps_load,
             backend_timeout=settings.backend_timeout,
         )
-        add_p2p_service_to_server(service, server)
+        server.add_generic_rpc_handlers((handlers(service),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable(server)
         self.address = _bound(server, settings)

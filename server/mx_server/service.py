@@ -8,19 +8,24 @@ ends in UNKNOWN.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError, Message
 
+import mx_wire
 from mx_server import answers, requests
 from mx_server.backends import Backend, BackendUnavailable, RegistrationRefused
 from mx_server.records import Outcome, StatusUpdate, Verdict
 from mx_server.rules import chosen
 from mx_server.telemetry import Telemetry
 from mx_wire import (
+    FILE_DESCRIPTOR,
+    SERVICE,
     Dialect,
     GetMetadataRequest,
     GetMetadataResponse,
@@ -156,6 +161,8 @@ class P2pService(P2pServiceServicer):
         started = time.perf_counter()
         result = "cancelled"
         try:
+            if isinstance(request, Unreadable):
+                raise _Invalid(f"request: these bytes are no {rpc}Request")
             response, result = await handle(request)
             return response
         except _Invalid as refusal:
@@ -171,6 +178,38 @@ class P2pService(P2pServiceServicer):
             await _abort(context, grpc.StatusCode.INTERNAL, f"{rpc}: a defect of mx-server; its log says more")
         finally:
             self._telemetry.answered(rpc, result, time.perf_counter() - started)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for a request whose bytes are none."""
+
+
+def handlers(service: P2pService) -> grpc.GenericRpcHandler:
+    """The service, ready to be added to a server.
+
+    Unlike the generated registration, bytes that are no message reach the service: gRPC itself would answer UNKNOWN
+    and write a traceback for each.
+    """
+    methods = {
+        method.name: grpc.unary_unary_rpc_method_handler(
+            getattr(service, method.name),
+            request_deserializer=_lenient(getattr(mx_wire, method.input_type.name)),
+            response_serializer=getattr(mx_wire, method.output_type.name).SerializeToString,
+        )
+        for method in FILE_DESCRIPTOR.services_by_name["P2pService"].methods
+    }
+    return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+
+def _lenient(message: type[Message]) -> Callable[[bytes], Message | Unreadable]:
+    def read(data: bytes) -> Message | Unreadable:
+        try:
+            return message.FromString(data)
+        except DecodeError:
+            return Unreadable()
+
+    return read
 
 
 class _Invalid(Exception):  # noqa: N818
