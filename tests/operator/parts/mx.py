@@ -55,6 +55,8 @@ class FakeMx(mx_wire.P2pServiceServicer):
         self.write_fails: grpc.StatusCode | None = None
         self.refuses = False
         self.before_store: Callable[[Source], None] | None = None
+        self.other_ranks: dict[SourceKey, int] = {}
+        self.tokens: list[str | None] = []
         self.wall: Callable[[], float] = time.time
 
     def add(self, n: int, rank: int = 0, model: str = "m", host: str | None = None) -> Source:
@@ -77,6 +79,7 @@ class FakeMx(mx_wire.P2pServiceServicer):
             await context.abort(code, "switched on by the test")
 
     async def ListSources(self, request: Any, context: Any) -> mx_wire.ListSourcesResponse:
+        self.tokens.append(dict(context.invocation_metadata()).get("authorization"))
         await asyncio.sleep(self.list_delay)
         await self._fault(context, self.fails)
         answer = mx_wire.ListSourcesResponse()
@@ -85,13 +88,16 @@ class FakeMx(mx_wire.P2pServiceServicer):
         for source in self.sources.values():
             if self.empty or not source.ready:
                 continue
-            if request.HasField("worker_rank_filter") and request.worker_rank_filter != source.rank:
-                continue
+            rank = source.rank
+            if request.HasField("worker_rank_filter") and request.worker_rank_filter != rank:
+                rank = self.other_ranks.get(source.key, -1)
+                if rank != request.worker_rank_filter:
+                    continue
             row = answer.instances.add(
                 mx_source_id=source.key.mx_source_id,
                 worker_id=source.key.worker_id,
                 model_name=source.model,
-                worker_rank=source.rank,
+                worker_rank=rank,
                 updated_at=source.updated_at_ms,
             )
             if source.load is not None and not self.drops_load:
