@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import ssl
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -40,12 +40,18 @@ class EngineServer:
     """Serves `answers` on a loopback port from a thread of its own. Change `answers` at any time."""
 
     def __init__(
-        self, answers: dict[str, Answer] | None = None, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+        self,
+        answers: dict[str, Answer] | None = None,
+        tls: ssl.SSLContext | None = None,
+        host: str | Sequence[str] = "127.0.0.1",
+        port: int = 0,
+        remember: bool = True,
     ) -> None:
         self.answers = answers or {}
         self.requests: list[Request] = []
         self.connections = 0
-        self.host, self.port = host, 0
+        self.host, self.port = host, port
+        self._remember = remember
         self._tls = tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -101,7 +107,8 @@ class EngineServer:
         self.connections += 1
         try:
             while request := await _request(reader):
-                self.requests.append(request)
+                if self._remember:
+                    self.requests.append(request)
                 await self._answer(self.answers.get(request.path, Answer(status=404)), writer)
         except (OSError, asyncio.CancelledError, asyncio.IncompleteReadError, ValueError):
             pass
