@@ -52,16 +52,17 @@ def _guarded(rows: list[CandidateT], target: Target, policy: str | Policy, k: in
 
 
 def _apply(policy: Policy, rows: list[CandidateT], target: Target, k: int) -> list[CandidateT]:
-    if k >= len(rows):
-        return policy.order(rows, target)
-    shortcut = getattr(policy, "top", None)
-    return policy.order(rows, target)[:k] if shortcut is None else shortcut(rows, target, k)
+    shortcut = getattr(policy, "top", None) if k < len(rows) else None
+    chosen = policy.order(rows, target)[:k] if shortcut is None else shortcut(rows, target, k)
+    if len(chosen) != min(k, len(rows)):
+        raise ValueError(f"it returned {len(chosen)} of {len(rows)} candidates, {k} were asked for")
+    return list(chosen)
 
 
 def _best_effort(policy: Policy, sound: list[CandidateT], target: Target, *, retry: bool) -> Sequence[CandidateT]:
     if retry:
         try:
-            return policy.order(sound, target)
+            return _apply(policy, sound, target, len(sound))
         except Exception as error:  # noqa: BLE001
             _report(policy, error)
     return RendezvousHash().order(sound, target)

@@ -110,12 +110,21 @@ def select_from(
 ) -> Selection:
     """The same for rows that the caller listed (an asyncio engine, say); arguments as in `select_sources`."""
     chosen = _resolved(policy)
+    try:
+        return _select(instances, identity, target, chosen, limit)
+    except Exception as error:  # noqa: BLE001 - rows or an identity that nobody can read
+        settings.logger.warning("cannot select a source, so none will be tried: %r", error)
+        telemetry.recorder().fell_back(chosen.name, type(error).__name__)
+        return Selection((), chosen.name, error=repr(error))
+
+
+def _select(instances: Sequence[Any], identity: Any, target: Target, policy: Policy, limit: int | None) -> Selection:
     matched, candidates = eligibility.funnel(instances, identity, target)
     funnel = Funnel(len(instances), len(matched), len(candidates))
     started = time.perf_counter()
-    sources = ranking.top(candidates, target, len(candidates) if limit is None else limit, chosen)
-    telemetry.recorder().selected(chosen.name, funnel, sources, time.perf_counter() - started)
-    return Selection(tuple(sources), chosen.name, funnel)
+    sources = ranking.top(candidates, target, len(candidates) if limit is None else limit, policy)
+    telemetry.recorder().selected(policy.name, funnel, sources, time.perf_counter() - started)
+    return Selection(tuple(sources), policy.name, funnel)
 
 
 def _resolved(policy: str | Policy | None) -> Policy:
