@@ -33,7 +33,7 @@ CELLS: dict[str, tuple[Case, float | None, float]] = {
     "loads that stay": (Case(load="still"), None, 0.90),
     "loads that never rest": (Case(load="restless"), None, 0.40),
     "the server keeps the load": (Case(keeps_load=True), None, 0.80),
-    "loads of the sources' own": (Case(own_load=True), None, 0.80),
+    "loads of the sources' own": (Case(own_load=0.0), None, 0.80),
     "keeps the load, three slow writers, 0 or 1": (
         Case(keeps_load=True, writers=3, load="flip", latency=1.0),
         # Nonces collide once in 255: then a write of another process passes for a kept heartbeat, which is one

@@ -38,7 +38,7 @@ class Case:
     backend: str = "redis"  # memory, redis, kubernetes: what an older stamp does
     presence: bool = True  # without: a load that is not there reads 0
     keeps_load: bool = False  # a heartbeat without a load leaves the stored one
-    own_load: bool = False  # heartbeats carry a load of the source's own (0.0, as the first clients')
+    own_load: float | None = None  # heartbeats carry it (0.0 is what the first clients send without a provider)
     draft: bool = False  # rows carry no updated_at
     drops_writes: float = 0.0  # share of writes that reach a replica without the field
     drops_lists: float = 0.0  # share of lists that one answers
@@ -154,7 +154,8 @@ class World:
     """A run."""
 
     def __init__(self, case: Case, seed: int) -> None:
-        self.case, self.rnd, self.now = case, random.Random(seed), 0.0
+        # The operators' randomness is not the world's: two worlds of one seed differ only by what operators do.
+        self.case, self.rnd, self.ops, self.now = case, random.Random(seed), random.Random(f"operators {seed}"), 0.0
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self.row, self.truth = Stored(), Truth(case, self.rnd)
@@ -167,6 +168,8 @@ class World:
         self.lags: list[float] = []
         self.seen = self.good = self.writes = 0
         self.race_armed = False
+        self.watch: Callable[[Operator, Write], None] = lambda _operator, _write: None
+        self.operators: list[Operator] = []
 
     def at(self, when: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (when, next(self._order), what))
@@ -196,7 +199,8 @@ class World:
         self.at(WARM, self._look)
         self.at(self.dies, self._die)
         for _ in range(case.writers if case.protocol != "none" else 0):
-            Operator(self).start()
+            self.operators.append(Operator(self))
+            self.operators[-1].start()
         end = self.dies + self.case.bound + 120
         while self._queue and self.now < end:
             self.now, _, what = heapq.heappop(self._queue)
@@ -221,7 +225,7 @@ class World:
         if not self.alive:
             return
         self.after(self.case.heartbeat + self.rnd.uniform(-0.2, 0.2), self._heartbeat)
-        load = 0.0 if self.case.own_load else None
+        load = self.case.own_load
         if load is None and self.case.keeps_load:
             load = self.row.load
         self._store(load, self.now)
@@ -289,13 +293,13 @@ class World:
             self.waiting = None
 
     def store_write(self, load: float) -> None:
-        kept = None if self.rnd.random() < self.case.drops_writes else load
+        kept = None if self.ops.random() < self.case.drops_writes else load
         self.row.writes_since_beat += 1
         self._store(kept, self.now + self.case.skew)
 
     def listed(self) -> tuple[Row, ...]:
         """ListSources(READY) now."""
-        case, rnd = self.case, self.rnd
+        case, rnd = self.case, self.ops
         if self.cut or not self.selectable or rnd.random() < case.empty_lists:
             return ()
         load, stamp = self.row.load, self.row.updated_at
@@ -320,19 +324,19 @@ class Operator:
     def __init__(self, world: World) -> None:
         self.world, self.case = world, world.case
         self.rules = Rules(self.case.source_heartbeat, self.case.poll)
-        self.life = 0
-        self.ledger = Ledger(world.rnd)
+        self.life, self.started = 0, 0.0
+        self.ledger = Ledger(world.ops)
 
     def start(self) -> None:
-        self.world.after(self.world.rnd.random() * self.case.poll, self._cycles(0))
+        self.world.after(self.world.ops.random() * self.case.poll, self._cycles(0))
         if self.case.restart_every:
-            self.world.after(self.case.restart_every * (1 + self.world.rnd.random()), self._restart)
+            self.world.after(self.case.restart_every * (1 + self.world.ops.random()), self._restart)
 
     def _restart(self) -> None:
         self.world.after(self.case.restart_every, self._restart)
-        self.life += 1
-        self.ledger = Ledger(self.world.rnd)
-        self.world.after(self.world.rnd.random() * self.case.poll, self._cycles(self.life))
+        self.life, self.started = self.life + 1, self.world.now
+        self.ledger = Ledger(self.world.ops)
+        self.world.after(self.world.ops.random() * self.case.poll, self._cycles(self.life))
 
     def _cycles(self, life: int) -> Callable[[], None]:
         def cycle() -> None:
@@ -381,14 +385,15 @@ class Operator:
         spent = stored.writes_since_beat >= 3 or self.world.now - stored.updated_at < 10
         if self.case.protocol == "three" and is_marked(row.load) and spent:
             return
-        nonce = self.world.rnd.choice([n for n in range(256) if n != nonce_of(row.load)])
+        nonce = self.world.ops.choice([n for n in range(256) if n != nonce_of(row.load)])
         now = self.world.now
         yield Write(KEY, 0, mark(reading.value, nonce), nonce, now + 27, now + 29, "p")
 
     def _send(self, write: Write) -> Outcome:
         world, now = self.world, self.world.now
         world.writes += 1
-        lands = now + 0.02 + world.rnd.expovariate(1 / self.case.latency)
+        world.watch(self, write)
+        lands = now + 0.02 + world.ops.expovariate(1 / self.case.latency)
         if self.case.cut and world.dies - 1 - 2 * self.case.poll <= now:  # held by the network until it is back
             lands = max(lands, world.dies - 1 + self.case.cut)
         if world.race_armed:
