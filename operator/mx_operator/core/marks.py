@@ -36,7 +36,7 @@ def mark(load: float, nonce: int) -> float:
         raise ValueError(f"cannot mark load {load!r} with nonce {nonce!r}")
     (bits,) = _BITS.unpack(_FLOAT.pack(max(load, FLOOR)))
     near = [(bits >> 16) + step for step in (-1, 0, 1)]
-    inside = [high for high in near if FLOOR < _with_tag(high, 0) and _with_tag(high, NONCES - 1) < 1.0]
+    inside = [high for high in near if _with_tag(high, 0) > FLOOR and _with_tag(high, NONCES - 1) < 1.0]
     # By the middle nonce, not by this one: two writes of one load must be equal but for their nonces.
     nearest = min(inside, key=lambda high: abs(_with_tag(high, NONCES // 2) - load))
     return _with_tag(nearest, nonce)
