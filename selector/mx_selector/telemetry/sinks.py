@@ -132,7 +132,9 @@ class OpenTelemetrySink:
             )
         about = {"unit": family.unit, "description": family.help}
         try:
-            return self._meter.create_histogram(name, explicit_bucket_boundaries_advisory=list(family.buckets), **about)
+            return self._meter.create_histogram(
+                name, explicit_bucket_boundaries_advisory=[float(bound) for bound in family.buckets], **about
+            )
         except TypeError:  # an API from before 1.30
             return self._meter.create_histogram(name, **about)
 
