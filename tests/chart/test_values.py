@@ -26,6 +26,7 @@ MISTAKES = [
     ("exporter.podMonitor.enabled=true,exporter.serviceMonitor.enabled=true", r"scraped twice; keep podMonitor"),
     ("policy.spec.server.address=mx:8001", r"policy.spec.prometheus.url is missing: give the base URL"),
     ("policy.spec.prometheus.url=http://p:9090", r"policy.spec.server.address is missing: give host:port"),
+    (f"{ENDPOINTS},policy.spec.deadband=0.1", r"policy.spec.deadband"),
     ("operator.serverToken.enabled=true", r"operator.serverToken.audience is missing"),
     ("server.enabled=true,server.replicas=2", r"server.replicas must be 1 with server.backend=memory"),
     ("server.enabled=true,server.backend=redis", r"server.redis.url is missing with server.backend=redis"),

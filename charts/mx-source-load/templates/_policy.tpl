@@ -9,3 +9,16 @@
 {{- $server := or .Values.server.enabled ($spec.server | default dict).address -}}
 {{- if and .Values.policy.create $server ($spec.prometheus | default dict).url }}true{{ end -}}
 {{- end -}}
+
+{{/* Annotations of the policy that an installation makes: a hook that looks like the release's own to the next one. */}}
+{{- define "mx.installHook" -}}
+helm.sh/hook: post-install
+helm.sh/hook-delete-policy: hook-failed
+meta.helm.sh/release-name: {{ .Release.Name | quote }}
+meta.helm.sh/release-namespace: {{ .Release.Namespace | quote }}
+{{- end -}}
+
+{{- define "mx.leavingHook" -}}
+helm.sh/hook: pre-upgrade
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
