@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mx_exporter.discovery import endpoints
@@ -63,7 +63,8 @@ def found(pod: Mapping[str, Any], node: str, selected: bool) -> Found:
     except ValueError as error:
         own = ()
         complaints.append(f"annotations {PREFIX}*: {error}; nothing is scraped there")
-    return Found(Source(identity, own[:_MAX_ENDPOINTS], tuple(_nics(pod))), tuple(complaints))
+    source = Source(identity, own[:_MAX_ENDPOINTS], _nics(pod, "UCX_NET_DEVICES"), _pins(pod))
+    return Found(source, tuple(complaints))
 
 
 def uid(pod: Mapping[str, Any]) -> str:
@@ -150,15 +151,19 @@ def _wants_accelerator(pod: Mapping[str, Any]) -> bool:
     )
 
 
-def _nics(pod: Mapping[str, Any]) -> Sequence[str]:
-    """The devices that the pod's environment names; MX's pin, which overrules UCX's list, first."""
+def _nics(pod: Mapping[str, Any], variable: str) -> tuple[str, ...]:
+    """The devices that a variable of the environment lists; none where it chooses in another way (all, ^, auto)."""
     for container in _containers(pod):
-        pin = _env(container, "MX_RDMA_NIC_PIN")
-        for text in (pin if "," in pin else "", _env(container, "UCX_NET_DEVICES")):
-            names = [name.strip() for name in text.split(",") if name.strip()]
-            if names and names != ["all"] and all(_NIC.match(name) for name in names):
-                return names
+        names = [name.strip() for name in _env(container, variable).split(",") if name.strip()]
+        if names and names != ["all"] and all(_NIC.match(name) for name in names):
+            return tuple(names)
     return ()
+
+
+def _pins(pod: Mapping[str, Any]) -> tuple[str, ...]:
+    """MX's pins, one for each GPU. A single word (auto, 1, off) is no list: MX looks for a comma, and so do we."""
+    names = _nics(pod, "MX_RDMA_NIC_PIN")
+    return names if len(names) > 1 else ()
 
 
 def _env(container: Mapping[str, Any], name: str) -> str:
