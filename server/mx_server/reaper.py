@@ -19,6 +19,8 @@ from mx_server.telemetry import Telemetry
 _log = logging.getLogger("mx_server")
 #: Changes in flight; the Kubernetes backend needs one or two requests for each.
 _AT_ONCE: Final = 16
+#: Seconds that a scan may take however short the interval is.
+_LEAST_TIMEOUT: Final = 10.0
 
 
 class Reaper:
@@ -45,7 +47,8 @@ class Reaper:
         """Scan for ever; a scan that fails is logged and the next one tries again."""
         while True:
             try:
-                await asyncio.wait_for(self.scan(), max(self._interval, 10.0))
+                async with asyncio.timeout(max(self._interval, _LEAST_TIMEOUT)):
+                    await self.scan()
             except (BackendUnavailable, TimeoutError) as error:
                 self._telemetry.scanned(None)
                 self._telemetry.backend_failed("scan")

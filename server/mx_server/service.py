@@ -142,7 +142,8 @@ class P2pService(P2pServiceServicer):
     async def _asked(self, operation: str, asked: Awaitable[_T]) -> _T:
         """The backend's answer; BackendUnavailable too when there is none in time."""
         try:
-            return await asyncio.wait_for(asked, self._backend_timeout)
+            async with asyncio.timeout(self._backend_timeout):
+                return await asked
         except TimeoutError:
             self._telemetry.backend_failed(operation)
             raise BackendUnavailable(f"no answer within {self._backend_timeout:g} s") from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mx_server.backends import Backend
+import asyncio
+
+from mx_server.backends import Backend, BackendUnavailable
 from mx_server.settings import BadSetting, Settings
 
 
@@ -15,7 +17,11 @@ async def opened(settings: Settings) -> Backend:
     """
     backend = _made(settings)
     try:
-        await backend.check()
+        async with asyncio.timeout(settings.backend_timeout):
+            await backend.check()
+    except TimeoutError:
+        await backend.close()
+        raise BackendUnavailable(f"no answer within {settings.backend_timeout:g} s") from None
     except BaseException:
         await backend.close()
         raise
@@ -30,7 +36,7 @@ def _made(settings: Settings) -> Backend:
     if settings.backend == "redis":
         from mx_server.backends.redis import RedisBackend
 
-        return RedisBackend(settings.redis_url, settings.redis_prefix, 0.8 * settings.backend_timeout)
+        return RedisBackend(settings.redis_url, settings.redis_prefix, min(1.0, 0.8 * settings.backend_timeout))
     if settings.backend == "kubernetes" and settings.kubernetes is not None:
         from mx_server.backends.kubernetes import KubernetesBackend
         from mx_server.kube_client import KubeClient

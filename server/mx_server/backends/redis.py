@@ -42,7 +42,8 @@ class RedisBackend:
     Args:
         url: `redis://`, `rediss://` or `unix://`.
         prefix: What every key starts with.
-        timeout: Seconds to wait for Redis.
+        connect_timeout: Seconds to wait for a connection. How long an answer may take is the callers' affair, who set
+            a limit to the whole call: redis-py's own limit is set up twice for each command, which costs a sixth.
 
     Raises:
         BadSetting: The URL cannot be used.
@@ -50,14 +51,14 @@ class RedisBackend:
 
     name = "redis"
 
-    def __init__(self, url: str, prefix: str = "mx-source-load", timeout: float = 4.0) -> None:
+    def __init__(self, url: str, prefix: str = "mx-source-load", connect_timeout: float = 1.0) -> None:
         try:
             pool = aioredis.BlockingConnectionPool.from_url(
                 url,
                 max_connections=_CONNECTIONS,
-                timeout=timeout,
-                socket_timeout=timeout,
-                socket_connect_timeout=min(timeout, 1.0),
+                timeout=None,
+                socket_timeout=None,
+                socket_connect_timeout=connect_timeout,
                 # A pooled connection that died with a restarted Redis is found out by using it.
                 retry=Retry(ExponentialBackoff(cap=0.1, base=0.01), 2),
                 retry_on_error=[LostConnection],
