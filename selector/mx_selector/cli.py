@@ -37,11 +37,10 @@ def main(argv: list[str] | None = None) -> int:
         return _run(arguments)
     except ConfigurationError as error:
         return _complain(str(error), 2)
-    except grpc.RpcError as error:
-        code, details = getattr(error, "code", None), getattr(error, "details", None)
-        what = f"{code().name}: {details()}" if code and details else str(error)
-        return _complain(f"{arguments.server} does not answer ListSources: {what}", 1)
     except KeyboardInterrupt:
+        return 0
+    except BrokenPipeError:  # the reader has seen enough; keep the interpreter from complaining at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
@@ -73,7 +72,12 @@ def _repeat(show: Callable[[], int], seconds: float | None) -> int:
 
 
 def _show(arguments: argparse.Namespace, stub: P2pServiceStub) -> int:
-    rows = listing.list_model(stub, arguments.model, arguments.timeout)
+    try:
+        rows = listing.list_model(stub, arguments.model, arguments.timeout)
+    except grpc.RpcError as error:
+        code, details = getattr(error, "code", None), getattr(error, "details", None)
+        what = f"{code().name}: {details()}" if code and details else str(error)
+        return _complain(f"{arguments.server} does not answer ListSources: {what}", 1)
     groups = group(rows, arguments.source, arguments.rank)
     if not groups:
         model = f" of {arguments.model}" if arguments.model else ""
