@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import pathlib
+import re
+import sys
 import time
 import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from mx_exporter.discovery.kubernetes import KubernetesDiscovery
 from mx_exporter.discovery.settings import KubernetesSettings
 from mx_exporter.model import Endpoint, Pod, Source
+from mx_lab.processes import Process, free_port
 from tests.exporter.discovery.gate import Gate
+from tests.exporter.trees import nodes
 from tests.parts import kubernetes
 
 pytestmark = pytest.mark.tools("etcd", "kube-apiserver")
@@ -54,7 +60,8 @@ class Cluster:
         spec = {"nodeName": node, "containers": [container | more.get("container", {})]}
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
         self.api.request("POST", pods, {"metadata": metadata, "spec": spec})
-        self.status(name, "Running", ip)
+        if more.get("runs", True):
+            self.status(name, "Running", ip)
 
     def status(self, name: str, phase: str, ip: str) -> None:
         body = {"status": {"phase": phase, "podIP": ip, "podIPs": [{"ip": ip}]}}
@@ -158,9 +165,10 @@ def test_keeps_what_it_knew_through_an_outage_and_says_how_old_it_is(
 
 
 def test_a_killed_server_comes_back_without_its_history(
-    cluster: Cluster, watching: KubernetesDiscovery, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, watching: KubernetesDiscovery, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A true 410: the changes happened while nobody listened, etcd forgot them and the server's cache is new."""
+    monkeypatch.setattr("mx_exporter.discovery.kubernetes._LONGEST_PAUSE", 0.5)
     cluster.add("one", "10.0.0.1")
     wait(lambda: names(watching) == ["one"])
     cluster.gate.shut()
@@ -207,6 +215,41 @@ def test_asks_for_nothing_but_the_pods_of_its_node(cluster: Cluster, watching: K
     assert all("fieldSelector=spec.nodeName" in event["requestURI"] for event in requests_of(cluster))
     with pytest.raises(urllib.error.HTTPError, match="403"):
         cluster.api.request("GET", "/api/v1/secrets", token=cluster.token_file.read_text())
+
+
+def test_the_whole_exporter_stays_small_on_a_full_node(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    """110 pods of 12 kB each, eight of them sources: listed twice, since the second list is the larger moment."""
+    padding = {f"example.org/{i}": "x" * 200 for i in range(50)}
+    for number in range(110):
+        gpu = {"nvidia.com/gpu": "1"} if number < 8 else {"cpu": "1"}
+        container = {"resources": {"limits": gpu}, "ports": [{"containerPort": 29500, "name": "nccl"}]}
+        cluster.add(f"pod-{number}", f"10.0.0.{number + 1}", annotations=padding, container=container, runs=number < 8)
+    config = tmp_path / "config.yaml"
+    at, files = f"https://127.0.0.1:{cluster.gate.port}", {"tokenFile": str(cluster.token_file)}
+    kubernetes_section = {"apiServer": at, "caFile": str(cluster.api.ca_file), **files}
+    config.write_text(yaml.safe_dump({"kubernetes": kubernetes_section, "discovery": "kubernetes", "node": NODE}))
+    url = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "mx_exporter.cli", "--listen", url, "--config", str(config)]
+    command += ["--sysfs", str(nodes.eight_rails(tmp_path / "node").sysfs)]
+    process = Process("mx-exporter", command, tmp_path / "log")
+    try:
+        process.wait_ready(lambda: _page(url).count('reason="no_endpoint"') == 8, 20)
+        cluster.gate.shut()
+        cluster.gate.open()
+        time.sleep(2)
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    finally:
+        process.kill()
+    resident, peak = (int(re.findall(rf"{key}:\s+(\d+)", status)[0]) / 1024 for key in ("VmRSS", "VmHWM"))
+    sys.stderr.write(f"full node: {resident:.1f} MB resident, {peak:.1f} MB at most\n")
+    assert resident < 60
+
+
+def _page(url: str) -> str:
+    try:
+        return str(urllib.request.urlopen(f"http://{url}/metrics", timeout=5).read().decode())
+    except OSError:
+        return ""
 
 
 def requests_of(cluster: Cluster) -> list[dict[str, Any]]:
