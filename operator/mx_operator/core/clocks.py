@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Final
 
-from mx_operator.core.memory import RowMemory
+from mx_operator.core.memory import Memory, RowMemory
 from mx_operator.core.model import Listing, SourceKey
 
 _KEPT: Final = 20
@@ -36,19 +36,17 @@ class Clocks:
         return statistics.median(self.skews) if self.skews else None
 
 
-def compare(
-    clocks: Clocks, listing: Listing, before: Mapping[SourceKey, RowMemory], after: Mapping[SourceKey, RowMemory]
-) -> Clocks:
-    """What is known after a list, given each row's memory before and after it."""
+def compare(clocks: Clocks, listing: Listing, before: Memory, after: Mapping[SourceKey, RowMemory]) -> Clocks:
+    """What is known after a list, given the memory before it and each row's after it."""
     writes, skews = clocks.writes, list(clocks.skews)
     for row in listing.rows:
-        earlier, later = before.get(row.key), after[row.key]
+        earlier, later = before.rows.get(row.key), after[row.key]
         if earlier is None or row.updated_at_ms <= earlier.greatest_ms:
             continue
         stamp = row.updated_at_ms / 1000
         if later.heartbeat_at != earlier.heartbeat_at:
             if writes is not None:
-                skews.append(_outside(stamp - listing.received_at, stamp - earlier.listed_at, writes))
+                skews.append(_outside(stamp - listing.received_at, stamp - before.listed_at(earlier), writes))
         elif earlier.awaits and row.load == earlier.wrote:
             writes = (stamp - earlier.written_at, stamp - earlier.sent_at)
     return Clocks(writes, tuple(skews[-_KEPT:]))

@@ -8,9 +8,9 @@ asked for that still showed the row before it. No clock of another machine takes
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace as _replace
 from typing import Final
 
 from mx_operator.core import gates
@@ -35,22 +35,30 @@ def observe(memory: Memory, listing: Listing, rules: Rules) -> Memory:
     did not have a heartbeat in between.
     """
     newest_here = max(row.updated_at_ms for row in listing.rows)
-    oldest = listing.sent_at - rules.remember
-    rows = {key: before for key, before in memory.rows.items() if before.listed_at >= oldest}
+    rows: dict[SourceKey, RowMemory] = {}
     marks: list[bool] = []
     any_mark = False
     for row in listing.rows:
-        before_or_none = memory.rows.get(row.key)
+        before = memory.rows.get(row.key)
         marked = is_marked(row.load)
         any_mark |= marked
-        if before_or_none is None:
+        if before is None:
             rows[row.key] = _first_seen(row, marked, memory, listing, newest_here)
             continue
-        if _must_show_our_write(before_or_none, listing, rules):
+        if _must_show_our_write(before, listing, rules):
             marks.append(marked)
-        rows[row.key] = _seen_again(row, marked, before_or_none, listing, rules)
+        rows[row.key] = _seen_again(row, marked, before, memory.listed_at(before), rules)
+    rows.update(_gone(memory, rows.keys(), listing.sent_at - rules.remember))
     gate = gates.read_back(memory.gate, marks, any_mark, listing.received_at)
     return Memory(rows, listing.sent_at, max(memory.newest_ms, newest_here), memory.measured_at, gate)
+
+
+def _gone(memory: Memory, listed: Collection[SourceKey], oldest: float) -> Iterator[tuple[SourceKey, RowMemory]]:
+    """The remembered rows that this list does not show, but for those that are to be forgotten."""
+    for key in memory.rows.keys() - listed:
+        before = memory.rows[key]
+        if memory.listed_at(before) >= oldest:
+            yield key, before if before.gone_at is not None else _replace(before, gone_at=memory.list_before_at)
 
 
 def _first_seen(row: Row, marked: bool, memory: Memory, listing: Listing, newest_here: int) -> RowMemory:
@@ -65,7 +73,7 @@ def _first_seen(row: Row, marked: bool, memory: Memory, listing: Listing, newest
         row.load,
         row.updated_at_ms,
         listing.sent_at,
-        listing.sent_at,
+        None,
         heartbeat_at,
         own,
         own,
@@ -73,25 +81,26 @@ def _first_seen(row: Row, marked: bool, memory: Memory, listing: Listing, newest
     )
 
 
-def _seen_again(row: Row, marked: bool, before: RowMemory, listing: Listing, rules: Rules) -> RowMemory:
+def _seen_again(row: Row, marked: bool, before: RowMemory, listed_at: float, rules: Rules) -> RowMemory:
     if row.updated_at_ms == before.greatest_ms and row.load == before.load and row.worker_rank == before.worker_rank:
         # By far the most rows of most lists.
-        return dataclasses.replace(before, listed_at=listing.sent_at, awaits=False)
+        changed = before.awaits or before.gone_at is not None
+        return _replace(before, awaits=False, gone_at=None) if changed else before
     resets = before.resets or (is_marked(before.load) and not marked)
     # The Kubernetes writer leaves the stamp alone: there every stamp is a heartbeat's.
-    quiet = before.written_at < before.listed_at or rules.writer is Writer.KUBERNETES
+    quiet = before.written_at < listed_at or rules.writer is Writer.KUBERNETES
     moved = row.updated_at_ms > before.greatest_ms
     kept = moved and quiet and marked and row.load == before.load and not resets
     happened = kept or (moved and quiet and not marked)
     beat_ms, intervals = _intervals(row, before, happened or (moved and not marked))
-    return dataclasses.replace(
+    return _replace(
         before,
         worker_rank=row.worker_rank,
         load=row.load,
         greatest_ms=max(before.greatest_ms, row.updated_at_ms),
-        listed_at=listing.sent_at,
+        gone_at=None,
         awaits=False,
-        heartbeat_at=before.listed_at if happened else before.heartbeat_at,
+        heartbeat_at=listed_at if happened else before.heartbeat_at,
         own=(None if marked else row.load) if happened else before.own,
         last_own=before.last_own if marked or row.load is None else row.load,
         resets=resets,
@@ -132,12 +141,12 @@ def settle(memory: Memory, outcomes: Iterable[Outcome]) -> Memory:
     shown = [outcome.stored for outcome in sent if outcome.stored is not None]
     if shown:
         gate = gates.read_back(gate, shown, any(shown), max(outcome.ended_at for outcome in sent))
-    return dataclasses.replace(memory, rows=rows, gate=gate)
+    return _replace(memory, rows=rows, gate=gate)
 
 
 def _after(before: RowMemory, outcome: Outcome) -> RowMemory:
     if outcome.result is Result.ACCEPTED:
-        return dataclasses.replace(
+        return _replace(
             before,
             written_at=max(before.written_at, outcome.ended_at),
             awaits=True,
@@ -148,7 +157,7 @@ def _after(before: RowMemory, outcome: Outcome) -> RowMemory:
         return before  # the server did nothing
     over_at = max(before.written_at, outcome.ended_at + _LANDING)
     unanswered = (*before.unanswered, outcome.write.nonce)[-_NONCES_KEPT:]
-    return dataclasses.replace(before, written_at=over_at, awaits=False, unanswered=unanswered)
+    return _replace(before, written_at=over_at, awaits=False, unanswered=unanswered)
 
 
 def with_many_ranks(memory: Memory, keys: Iterable[SourceKey]) -> Memory:
@@ -156,15 +165,17 @@ def with_many_ranks(memory: Memory, keys: Iterable[SourceKey]) -> Memory:
     rows = dict(memory.rows)
     for key in keys:
         if key in rows:
-            rows[key] = dataclasses.replace(rows[key], many_ranks=True)
-    return dataclasses.replace(memory, rows=rows)
+            rows[key] = _replace(rows[key], many_ranks=True)
+    return _replace(memory, rows=rows)
 
 
 def with_measured(memory: Memory, keys: Iterable[SourceKey], at: float) -> Memory:
     """Remember which sources had a fresh reading just now, and forget those that are forgotten."""
-    measured = {key: when for key, when in memory.measured_at.items() if key in memory.rows}
+    measured = dict(memory.measured_at)
     measured.update(dict.fromkeys(keys, at))
-    return dataclasses.replace(memory, measured_at=measured)
+    if len(measured) > len(memory.rows):
+        measured = {key: when for key, when in measured.items() if key in memory.rows}
+    return _replace(memory, measured_at=measured)
 
 
 def usual_interval(rows: Mapping[SourceKey, RowMemory], keys: Iterable[SourceKey]) -> float | None:

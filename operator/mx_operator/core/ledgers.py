@@ -49,7 +49,7 @@ class Ledger:
     ) -> Plan:
         """Take in a list that was not empty, and decide the cycle; arguments as of `planning.plan`."""
         before, self.memory = self.memory, heartbeats.observe(self.memory, listing, rules)
-        self.clocks = clocks.compare(self.clocks, listing, before.rows, self.memory.rows)
+        self.clocks = clocks.compare(self.clocks, listing, before, self.memory.rows)
         limits = Limits(self.pace.budget(rules), denied=now < self.denied_until)
         plan = planning.plan(listing, self.memory, identities, tasks, rules, limits, now, self._rnd)
         self.memory = heartbeats.with_measured(self.memory, plan.measured, now)

@@ -24,7 +24,7 @@ class RowMemory:
         load: In the last list that showed it.
         greatest_ms: The latest `updated_at` ever seen for it.
         first_at: When the first list that showed it was sent.
-        listed_at: When the last list that showed it was sent.
+        gone_at: When the last list that showed it was sent, once another has not; None while it is listed.
         heartbeat_at: No later than its last believed heartbeat happened.
         own: What the source itself stored at that heartbeat; None where that was nothing, or cannot be told.
         last_own: The last value of its own ever seen; what a stale load is put back to.
@@ -44,7 +44,7 @@ class RowMemory:
     load: float | None
     greatest_ms: int
     first_at: float
-    listed_at: float
+    gone_at: float | None = None
     heartbeat_at: float | None = None
     own: float | None = None
     last_own: float | None = None
@@ -77,6 +77,12 @@ class Memory:
     newest_ms: int = 0
     measured_at: Mapping[SourceKey, float] = dataclasses.field(default_factory=dict)
     gate: Gate = UNTRIED
+
+    def listed_at(self, row: RowMemory) -> float:
+        """When the last list was sent that showed a row of these."""
+        if row.gone_at is not None:
+            return row.gone_at
+        return NEVER if self.list_before_at is None else self.list_before_at
 
     @property
     def dated(self) -> bool:

@@ -249,7 +249,7 @@ class Endpoint:
         return any(policy.name == write.policy and policy.mode is Mode.WRITE for policy in self._policies)
 
     def _report(self, cycle: Cycle) -> None:
-        reports = [reporting.report(policy, cycle, self._wall()) for policy in cycle.policies]
+        reports = reporting.reports(cycle, self._wall())
         for report in reports:
             self._sink.publish(report)
         self._observer.saw(self.key, cycle, reports)

@@ -20,15 +20,27 @@ if TYPE_CHECKING:
 
 #: Share by which the interval seen may differ from `sourceHeartbeat`.
 _HEARTBEAT_TOLERANCE: Final = 0.2
+#: Sources whose heartbeats are looked at; their median says as much as everybody's.
+_ENOUGH: Final = 500
 
 
-def report(policy: SourceLoadPolicy, cycle: Cycle, wall: float) -> PolicyReport:
-    """What this cycle found out about one policy."""
-    decisions = [] if cycle.plan is None else [d for d in cycle.plan.decisions if d.policy == policy.name]
-    outcomes = [outcome for outcome in cycle.outcomes if outcome.write.policy == policy.name]
+def reports(cycle: Cycle, wall: float) -> list[PolicyReport]:
+    """What this cycle found out about each of its policies."""
+    decisions: dict[str, list[Decision]] = {policy.name: [] for policy in cycle.policies}
+    outcomes: dict[str, list[Outcome]] = {policy.name: [] for policy in cycle.policies}
+    for decision in () if cycle.plan is None else cycle.plan.decisions:
+        decisions[decision.policy].append(decision)
+    for outcome in cycle.outcomes:
+        outcomes[outcome.write.policy].append(outcome)
+    return [_report(policy, cycle, decisions[policy.name], outcomes[policy.name], wall) for policy in cycle.policies]
+
+
+def _report(
+    policy: SourceLoadPolicy, cycle: Cycle, decisions: list[Decision], outcomes: list[Outcome], wall: float
+) -> PolicyReport:
     counts = _counts(decisions, outcomes)
     fetched = {signal.name: cycle.fetched.get((policy.prometheus, signal)) for signal in policy.signals}
-    interval = usual_interval(cycle.ledger.memory.rows, (d.row.key for d in decisions))
+    interval = usual_interval(cycle.ledger.memory.rows, [decision.row.key for decision in decisions[:_ENOUGH]])
     return PolicyReport(
         policy=policy.name,
         uid=policy.uid,

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from mx_operator.core.model import Identity, Row, SourceKey
+from mx_operator.core.model import Identity, Result, Row, SourceKey
 from mx_operator.core.reports import PolicyReport
 from mx_operator.loop.endpoints import Cycle, EndpointKey
 
@@ -63,6 +63,8 @@ class Metrics(Collector):
         self._reports[endpoint] = reports
         self._listed[endpoint] = Listed(cycle.rows, cycle.identities)
         for outcome in cycle.outcomes:
+            if outcome.result is Result.UNSENT:
+                continue  # a skip, and counted as one
             self._writes[outcome.write.policy, outcome.result.value] += 1
         for report in reports:
             for reason, count in report.skips.items():

@@ -181,6 +181,6 @@ def test_the_usual_interval_is_the_median_and_forgives_misses() -> None:
 
 
 def test_row_memory_defaults_license_nothing() -> None:
-    fresh = RowMemory(0, None, 1, 0.0, 0.0)
+    fresh = RowMemory(0, None, 1, 0.0)
     assert fresh.heartbeat_at is None
     assert dataclasses.replace(fresh, own=0.5).last_own is None

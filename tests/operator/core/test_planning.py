@@ -46,7 +46,7 @@ def row(n: int = 0, load: float | None = None, model: str = "m", ms: int = 1000)
 
 
 def known(n: int = 0, **changes: object) -> RowMemory:
-    base = RowMemory(3, None, 1000, NOW - 500, NOW, heartbeat_at=NOW - 5)
+    base = RowMemory(3, None, 1000, NOW - 500, heartbeat_at=NOW - 5)
     return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,300 @@
+"""The operator at scale: seconds per cycle, writes and memory, with a real Prometheus and the embedded server.
+
+    .venv/bin/python bench/operator_scale.py [--sources 1000 10000] [--json FILE]
+
+(Not bench/operator.py: a script's folder comes first on its path, and there that name would hide Python's own.)
+
+Every source is a row of the server, a series of our exporter's shape in Prometheus, and one heartbeat before the
+measurement; then nothing changes, 1 % changes, everything changes. Cycle times are the operator's own (`/status`),
+memory is the process' peak so far. Server, Prometheus, page and operator are processes of their own on this machine.
+Exit status 1 when a target is missed: at 10,000 sources with 1 % changed a cycle within 2 s, within 150 MB, and not
+a write more than what changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import json
+import pathlib
+import random
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+import mx_wire
+from mx_lab.processes import Process, free_port, wait_until
+from tests.parts.prometheus import prometheus
+
+BIN = pathlib.Path(sys.executable).parent
+MOST_SECONDS, MOST_MB = 2.0, 150.0
+
+PAGE = """
+import http.server, pathlib, sys
+folder = pathlib.Path(sys.argv[2])
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = (folder / "page").read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_):
+        pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Page).serve_forever()
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """What was measured while a share of the sources had changed."""
+
+    sources: int
+    changed: str
+    cycles: int
+    median_s: float
+    longest_s: float
+    writes: int
+    expected_writes: int
+    peak_mb: float
+
+
+class Fleet:
+    """The sources: their page, their rows, their heartbeats."""
+
+    def __init__(self, count: int, folder: pathlib.Path) -> None:
+        self.count, self._page = count, folder / "page"
+        self.loads = [round(0.1 + 0.8 * random.random(), 3) for _ in range(count)]
+        self.ids: list[tuple[str, str]] = []
+        self.show()
+
+    @staticmethod
+    def host(n: int) -> str:
+        return f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}"
+
+    def show(self) -> None:
+        lines = ["# TYPE mx_source_load gauge"]
+        for n, load in enumerate(self.loads):
+            labels = (
+                f'k8s_namespace_name="inference",k8s_pod_name="llama-{n}-abcde",k8s_pod_uid="0b0e6fd2-{n:012d}",'
+                f'k8s_pod_ip="{self.host(n)}",gpu="",nic_mapping="affinity"'
+            )
+            lines.append(f"mx_source_load{{{labels}}} {load}")
+        temporary = self._page.with_suffix(".new")
+        temporary.write_text("\n".join(lines) + "\n")
+        temporary.rename(self._page)
+
+    def change(self, share: float) -> int:
+        """Move the load of a share of them by more than the deadband."""
+        moved = random.sample(range(self.count), round(share * self.count))
+        for n in moved:
+            self.loads[n] = round((self.loads[n] + 0.3 + 0.3 * random.random()) % 0.9, 3)
+        self.show()
+        return len(moved)
+
+    async def publish(self, stub: Any) -> None:
+        async def one(n: int) -> tuple[str, str]:
+            identity = mx_wire.SourceIdentity(model_name=f"model-{n % 20}", mx_version="1")
+            worker = mx_wire.WorkerMetadata(worker_rank=0, worker_grpc_endpoint=f"{self.host(n)}:6555")
+            request = mx_wire.PublishMetadataRequest(identity=identity, worker=worker, worker_id=f"worker{n:06d}")
+            answer = await stub.PublishMetadata(request)
+            return answer.mx_source_id, answer.worker_id
+
+        for start in range(0, self.count, 32):
+            self.ids += await asyncio.gather(*(one(n) for n in range(start, min(start + 32, self.count))))
+
+    async def beat(self, stub: Any) -> None:
+        async def one(source: str, worker: str) -> None:
+            ready = mx_wire.SourceStatus.SOURCE_STATUS_READY
+            await stub.UpdateStatus(
+                mx_wire.UpdateStatusRequest(mx_source_id=source, worker_id=worker, worker_rank=0, status=ready)
+            )
+
+        for start in range(0, self.count, 32):
+            await asyncio.gather(*(one(*ids) for ids in self.ids[start : start + 32]))
+
+
+class Operator:
+    """The process under measurement."""
+
+    def __init__(self, process: Process, port: int) -> None:
+        self._process, self._base = process, f"http://127.0.0.1:{port}"
+
+    def status(self) -> Any:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{self._base}/status", timeout=10) as answer:
+            return json.load(answer).get("scale")
+        return None
+
+    def writes(self) -> int:
+        with urllib.request.urlopen(f"{self._base}/metrics", timeout=20) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith("mx_operator_writes_total"))
+
+    @property
+    def peak_mb(self) -> float:
+        text = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(text.split("VmHWM:")[1].split()[0]) / 1024
+
+    async def cycles(self, count: int, seconds: float) -> list[Any]:
+        """The next cycles' reports."""
+        seen: dict[float, Any] = {}
+        first, end = (self.status() or {}).get("reportedAt"), time.monotonic() + seconds
+        while len(seen) < count and time.monotonic() < end:
+            status = await asyncio.to_thread(self.status)
+            if status and status["reportedAt"] != first:
+                seen[status["reportedAt"]] = status
+            await asyncio.sleep(0.2)
+        return list(seen.values())
+
+    async def calm(self, seconds: float) -> bool:
+        """Wait until a cycle wants no write and every source is matched."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            status = await asyncio.to_thread(self.status)
+            if status and self._is_calm(status):
+                return True
+            await asyncio.sleep(0.5)
+        return False
+
+    @staticmethod
+    def _is_calm(status: Any) -> bool:
+        sources = status["sources"]
+        known = 0 < sources["matched"] == sources["listed"] and "no_heartbeat_yet" not in status["skips"]
+        return known and sources["wanted"] == 0
+
+
+def policy(server: str, prometheus_url: str) -> str:
+    return yaml.safe_dump(
+        {
+            "apiVersion": "sourceload.dev/v1alpha1",
+            "kind": "SourceLoadPolicy",
+            "metadata": {"name": "scale"},
+            "spec": {
+                "server": {"address": server, "maxWritesPerSecond": 2000},
+                "prometheus": {"url": prometheus_url, "scrapeInterval": "2s", "timeout": "10s"},
+                # A window of nine minutes: one round of heartbeats is enough for the whole measurement.
+                "sourceHeartbeat": "10m",
+                "staleAfter": "1m",
+                "signals": [{"name": "load", "query": "mx_source_load"}],
+            },
+        }
+    )
+
+
+@contextlib.contextmanager
+def processes(count: int, folder: pathlib.Path) -> Iterator[tuple[Fleet, str, Operator]]:
+    fleet = Fleet(count, folder)
+    page, server, http = free_port(), free_port(), free_port()
+    serve: list[str | pathlib.Path] = [
+        BIN / "mx-server",
+        "--listen",
+        f"127.0.0.1:{server}",
+        "--heartbeat-timeout",
+        "3600",
+    ]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(Process("page", [sys.executable, "-c", PAGE, str(page), folder], folder / "page.log"))
+        stack.enter_context(Process("mx-server", serve, folder / "server.log"))
+        scraper = stack.enter_context(
+            prometheus(folder / "prometheus", {"exporter": [f"127.0.0.1:{page}"]}, interval="2s")
+        )
+        scraper.wait_for("count(mx_source_load)", timeout=60)
+        (folder / "policy.yaml").write_text(policy(f"127.0.0.1:{server}", scraper.url))
+        run: list[str | pathlib.Path] = [
+            BIN / "mx-operator",
+            "run",
+            "--policy",
+            folder / "policy.yaml",
+            "--listen",
+            f"127.0.0.1:{http}",
+        ]
+        process = stack.enter_context(Process("mx-operator", run, folder / "operator.log"))
+        yield fleet, f"127.0.0.1:{server}", Operator(process, http)
+
+
+async def measure(count: int, folder: pathlib.Path) -> list[Phase]:
+    with processes(count, folder) as (fleet, address, operator):
+        wait_until(lambda: operator.status() is not None, 30, "the operator's first cycle")
+        async with mx_wire.aio_channel(address) as channel:
+            stub = mx_wire.aio_stub(channel)
+            await fleet.publish(stub)
+            for _ in range(2):
+                await fleet.beat(stub)
+                await operator.cycles(2, 60)
+            if not await operator.calm(240):
+                raise SystemExit(f"never calm: {operator.status()}")
+            return [
+                await phase(fleet, operator, "0 %", 0.0, 5),
+                await phase(fleet, operator, "1 %", 0.01, 5),
+                await phase(fleet, operator, "100 %", 1.0, 5),
+            ]
+
+
+async def phase(fleet: Fleet, operator: Operator, name: str, share: float, cycles: int) -> Phase:
+    before = operator.writes()
+    changed = fleet.change(share) if share else 0
+    seen = await operator.cycles(cycles, 240)
+    await operator.calm(240)
+    took = sorted(status["cycleSeconds"] for status in seen)
+    return Phase(
+        fleet.count,
+        name,
+        len(seen),
+        took[len(took) // 2],
+        took[-1],
+        operator.writes() - before,
+        changed,
+        operator.peak_mb,
+    )
+
+
+def show(phases: list[Phase]) -> None:
+    print("sources  changed  cycle median  longest     writes (changed)   peak memory")
+    for one in phases:
+        print(
+            f"{one.sources:7,d} {one.changed:>8} {one.median_s:11.3f} s {one.longest_s:8.3f} s"
+            f" {one.writes:10,d} ({one.expected_writes:,d}) {one.peak_mb:12.1f} MB"
+        )
+
+
+def missed(phases: list[Phase]) -> list[str]:
+    """The targets that were missed."""
+    found = []
+    for one in phases:
+        if one.sources == 10_000 and one.changed == "1 %":
+            if one.longest_s > MOST_SECONDS:
+                found.append(f"a cycle took {one.longest_s:.2f} s, more than {MOST_SECONDS:g} s")
+            if one.peak_mb > MOST_MB:
+                found.append(f"{one.peak_mb:.0f} MB, more than {MOST_MB:g} MB")
+        if one.writes != one.expected_writes:
+            found.append(f"{one.sources} sources, {one.changed}: {one.writes} writes for {one.expected_writes} changes")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sources", type=int, nargs="+", default=[1000, 10_000], metavar="N")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
+    arguments = parser.parse_args()
+    phases: list[Phase] = []
+    for count in arguments.sources:
+        with tempfile.TemporaryDirectory() as folder:
+            phases += asyncio.run(measure(count, pathlib.Path(folder)))
+    show(phases)
+    if arguments.json:
+        pathlib.Path(arguments.json).write_text(json.dumps([dataclasses.asdict(one) for one in phases], indent=1))
+    for miss in missed(phases):
+        print(f"missed: {miss}", file=sys.stderr)
+    return 1 if missed(phases) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
