@@ -21,6 +21,8 @@ PLUGIN_VERSION: Final = "12.0.0"
 TIMES: Final = "suffix:\u00d7"
 RULES: Final = "No data: are the recording rules installed?"
 
+_SORTED_BY: Final = {"lastNotNull": "Last *", "max": "Max", "mean": "Mean"}
+
 #: (from, colour) steps; the first begins at minus infinity.
 Steps = Sequence[tuple[float | None, str]]
 PLAIN: Final[Steps] = ((None, "blue"),)
@@ -102,8 +104,7 @@ def number(
     steps: Steps = PLAIN,
     decimals: int | None = None,
     mappings: Sequence[dashboard.ValueMapping] = (),
-    named: bool = False,
-    links: Sequence[boards.DashboardLink] = (),
+    name_only: bool = False,
 ) -> dashboard.Panel:
     """A stat: one number per series.
 
@@ -114,8 +115,7 @@ def number(
         steps: Thresholds; plain blue when left out.
         decimals: Digits after the point.
         mappings: Texts for values.
-        named: Show each series' name.
-        links: Where to look next.
+        name_only: Show the series' name instead of its value.
     """
     panel = (
         stat.Panel()
@@ -129,11 +129,10 @@ def number(
         .mappings(list(mappings))
         .color_mode(common.BigValueColorMode.VALUE)
         .graph_mode(common.BigValueGraphMode.NONE if queries[0].instant else common.BigValueGraphMode.AREA)
-        .text_mode(common.BigValueTextMode.VALUE_AND_NAME if named else common.BigValueTextMode.VALUE)
+        .text_mode(common.BigValueTextMode.NAME if name_only else common.BigValueTextMode.VALUE)
         .justify_mode(common.BigValueJustifyMode.AUTO)
         .reduce_options(shared.ReduceDataOptions().calcs(["last" if queries[0].instant else "lastNotNull"]))
         .targets([query.built() for query in queries])
-        .links(list(links))
     )
     return _finished(panel.decimals(decimals).build() if decimals is not None else panel.build())
 
@@ -144,6 +143,7 @@ def lines(
     *,
     unit: str = "short",
     top: float | None = None,
+    at_least: float | None = None,
     stacked: bool = False,
     limit: float | None = None,
     calcs: Sequence[str] = ("lastNotNull", "max"),
@@ -156,6 +156,7 @@ def lines(
         queries: What to ask.
         unit: Grafana's unit id.
         top: Fixed upper end of the axis.
+        at_least: Let the axis reach this high, so that a flat zero looks like one.
         stacked: Add the series up.
         limit: Draw a dashed line there.
         calcs: Columns of the legend.
@@ -177,12 +178,14 @@ def lines(
         .show_points(common.VisibilityMode.NEVER)
         .span_nulls(False)
         .color_scheme(_color(dashboard.FieldColorModeId.PALETTE_CLASSIC))
-        .legend(key.calcs(list(calcs) if legend == "table" else []))
+        .legend(key.calcs(list(calcs)).sort_by(_SORTED_BY[calcs[0]]).sort_desc(True) if legend == "table" else key)
         .tooltip(hover)
         .targets([query.built() for query in queries])
     )
     if top is not None:
         panel = panel.max(top)
+    if at_least is not None:
+        panel = panel.axis_soft_max(at_least)
     if stacked:
         panel = panel.stacking(shared.StackingConfig().mode(common.StackingMode.NORMAL).group("A"))
     if limit is not None:

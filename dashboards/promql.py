@@ -68,19 +68,6 @@ def leading(expression: str, key: Sequence[str]) -> str:
     return f"{expression} and on ({', '.join(key)}) {best}"
 
 
-def leading_now(expression: str, key: Sequence[str], by: str | None = None) -> str:
-    """The series that are highest at the end of the shown range, at most `LINES`.
-
-    Args:
-        expression: What is shown.
-        key: Labels that identify a series of it.
-        by: What they are compared by, with a modifier of its own; `expression` itself, without ranges, when None.
-    """
-    compared = by or f"last_over_time(({expression})[1m:1m] @ end())"
-    return f"{expression} and on ({', '.join(key)}) topk({LINES}, {compared})"
-
-
 def cumulative(expression: str, bounds: Sequence[str]) -> str:
     """How many series of a gauge are at most each bound, as the buckets of a histogram (label `le`)."""
-    parts = [f'label_replace(sum({expression} <= bool {bound}), "le", "{bound}", "", "")' for bound in bounds]
-    return " or ".join([*parts, f'label_replace(count({expression}), "le", "+Inf", "", "")'])
+    return " or ".join(f'label_replace(sum({expression} <= bool {bound}), "le", "{bound}", "", "")' for bound in bounds)

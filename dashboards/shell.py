@@ -32,12 +32,7 @@ def query(
     name: str, label: str, asked: str, *, many: bool, regex: str = "", all_value: str = ".+"
 ) -> boards.QueryVariable:
     """A variable whose values Prometheus knows; several and all of them when `many`."""
-    made = (
-        boards.QueryVariable(name)
-        .label(label)
-        .datasource(SOURCE)
-        .query({"query": asked, "refId": "StandardVariableQuery"})
-    )
+    made = boards.QueryVariable(name).label(label).datasource(SOURCE).query(asked)
     made = made.definition(asked).refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED)
     made = made.sort(dashboard.VariableSort.ALPHABETICAL_ASC).multi(many).include_all(many)
     made = made.all_value(all_value) if many else made

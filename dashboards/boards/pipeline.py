@@ -256,6 +256,7 @@ def _port_errors() -> dashboard.Panel:
         ),
         [Query(total(("reason",), errors), "{{reason}}")],
         unit="cps",
+        at_least=1,
         calcs=("lastNotNull",),
     )
 
@@ -379,6 +380,8 @@ def _clocks() -> dashboard.Panel:
         ),
         [Query(f"max by (policy) (abs({select('mx_operator_server_clock_skew_seconds')}))", "{{policy}}")],
         unit="s",
+        at_least=5,
+        limit=2,
         calcs=("lastNotNull",),
     )
 

@@ -23,7 +23,7 @@ from dashboards.names import (
     PLACES,
     ROWS,
 )
-from dashboards.promql import WINDOW, cumulative, greatest, leading, named, pulled, quantile, select, total
+from dashboards.promql import LINES, WINDOW, cumulative, greatest, leading, named, pulled, quantile, select, total
 
 _RATIO: Final = ((None, "green"), (1.25, "orange"), (2, "red"))
 _AGE: Final = ((None, "green"), (20, "orange"), (45, "red"))
@@ -106,10 +106,10 @@ def _answers() -> list[dashboard.Panel]:
             Words(
                 "Pulls to busy",
                 f"Share of the selections of the last {WINDOW} whose first source was busier than the chosen limit, "
-                "by policy. Needs no per-source label. Metric: `mx_selector_chosen_load`.",
+                "all policies together. Needs no per-source label. Metric: `mx_selector_chosen_load`.",
                 NEEDS_SELECTOR,
             ),
-            [Query(_share("policy"), "{{policy}}", instant=True)],
+            [Query(_share(), instant=True)],
             unit="percentunit",
             steps=_SHARE,
             decimals=0,
@@ -127,7 +127,7 @@ def _answers() -> list[dashboard.Panel]:
         ),
         house.number(
             Words(
-                "Pull p99 to before",
+                "Pull vs before",
                 "The same against the pulls that the workers running at the time chosen as before had ever made: "
                 "1 is as it was. Metric: `mx_p2p_transfer_seconds`.",
                 "No baseline",
@@ -140,7 +140,7 @@ def _answers() -> list[dashboard.Panel]:
         ),
         house.number(
             Words(
-                "Age of load p95",
+                "Load age p95",
                 f"How old the load was that targets chose by in the last {WINDOW}, at the 95th percentile. "
                 "Metric: `mx_selector_chosen_load_age_seconds`.",
                 NEEDS_SELECTOR,
@@ -152,7 +152,7 @@ def _answers() -> list[dashboard.Panel]:
         ),
         house.number(
             Words(
-                "First token p99",
+                "TTFT p99",
                 "Time to first token of all engines, at the 99th percentile. "
                 "Metric: `vllm:time_to_first_token_seconds`, `sglang:time_to_first_token_seconds`.",
                 "No engine",
@@ -163,7 +163,7 @@ def _answers() -> list[dashboard.Panel]:
         ),
         house.number(
             Words(
-                "First token to before",
+                "TTFT vs before",
                 "The same against the time chosen as before (1 h: the hour that ended an hour ago): 1 is as it was. "
                 "Metric: `vllm:time_to_first_token_seconds`, `sglang:time_to_first_token_seconds`.",
                 "No baseline",
@@ -187,7 +187,8 @@ def _share(*by: str) -> str:
 def _load_per_source() -> dashboard.Panel:
     listed = leading(LISTED, ("source_worker_id",))
     placed = f"({listed}) * on (source_worker_id) group_left (k8s_pod_ip, k8s_pod_name) {PLACES}"
-    seen = greatest(("source_worker_id",), select("mx_p2p_source_load", 'source_worker_id!=""', origin=""))
+    selector = select("mx_p2p_source_load", 'source_worker_id!=""', origin="")
+    seen, best = (greatest(("source_worker_id",), one) for one in (selector, f"{selector} @ end()"))
     nobody_lists = f"unless on () group({select('mx_p2p_source_load', origin='listing')})"
     return house.lines(
         Words(
@@ -199,7 +200,7 @@ def _load_per_source() -> dashboard.Panel:
         ),
         [
             Query(placed, "{{source_worker_id}} {{k8s_pod_name}} {{k8s_pod_ip}}"),
-            Query(f"topk(15, ({seen}) @ end()) {nobody_lists}", "{{source_worker_id}} at selection"),
+            Query(f"{seen} and topk({LINES}, {best}) {nobody_lists}", "{{source_worker_id}} at selection"),
         ],
         unit="percentunit",
         top=1,
@@ -216,7 +217,6 @@ def _load_heatmap() -> dashboard.Panel:
         ),
         Query(cumulative(LISTED, _DECILES)),
         unit="percentunit",
-        scheme="YlOrRd",
     )
 
 
@@ -237,7 +237,7 @@ def _pulls_by_policy() -> dashboard.Panel:
 
 def _pulls_per_source() -> dashboard.Panel:
     selections = select("mx_p2p_source_selections_total", 'source_worker_id!=""')
-    most = f"topk(15, sum by (source_worker_id) ({selections} @ end()))"
+    most = f"topk({LINES}, sum by (source_worker_id) ({selections} @ end()))"
     per = total(("source_worker_id",), pulled(selections))
     return house.lines(
         Words(
@@ -305,9 +305,9 @@ _NIC_WORDS: Final = {
 
 
 def _nic(direction: str, words: str) -> dashboard.Panel:
-    moved = select("hw_network_io_bytes_total", fnetwork_io_direction="{direction}")
-    used = select("hw_network_bandwidth_utilization", fnetwork_io_direction="{direction}")
-    busiest = f"topk(15, sum by (instance) ({used} @ end()))"
+    moved = select("hw_network_io_bytes_total", network_io_direction=direction)
+    used = select("hw_network_bandwidth_utilization", network_io_direction=direction)
+    busiest = f"topk({LINES}, sum by (instance) ({used} @ end()))"
     return house.lines(
         Words(
             f"NIC {direction} per node",

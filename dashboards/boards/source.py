@@ -112,8 +112,7 @@ def _hops() -> list[dashboard.Panel]:
                 "Unknown",
             ),
             [Query(f"group by (nic_mapping) ({_MEASURED})", "{{nic_mapping}}", instant=True)],
-            mappings=[house.values({"1": ("", "blue")})],
-            named=True,
+            name_only=True,
         ),
         house.number(
             Words(
@@ -127,8 +126,8 @@ def _hops() -> list[dashboard.Panel]:
         ),
         house.number(
             Words(
-                "Measured to listed",
-                "How far they are apart. Within the operator's deadband (0.05) nothing is written. "
+                "Off by",
+                "How far measured and listed are apart. Within the operator's deadband (0.05) nothing is written. "
                 "Metric: `mx_source_load`, `mx_p2p_source_load`.",
                 "One is unknown",
             ),
@@ -138,7 +137,7 @@ def _hops() -> list[dashboard.Panel]:
         ),
         house.number(
             Words(
-                "Share of pulls to fair",
+                "Pulls vs fair",
                 "How many first choices it gets under headroom, against an even split: 1 is its fair share, 0 none. "
                 "Metric: `mx_p2p_source_load`.",
                 "No load listed",
@@ -224,7 +223,7 @@ def _ages() -> list[dashboard.Panel]:
 
 def _signals() -> dashboard.Panel:
     def port(direction: str) -> str:
-        used = select("hw_network_bandwidth_utilization", fnetwork_io_direction="{direction}")
+        used = select("hw_network_bandwidth_utilization", network_io_direction=direction)
         return f"max(({used}) and on (instance) {_NODE})"
 
     return house.lines(

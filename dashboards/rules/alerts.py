@@ -120,12 +120,12 @@ ALERTS: Final = (
     ),
     Alert(
         "MxWrongLinkDenominator",
-        'max by (instance, device, port) (max_over_time(mx_exporter_port_unknown{reason="over_limit"}[10m])) > 0',
+        'max by (instance, device, port) (count_over_time(mx_exporter_port_unknown{reason="over_limit"}[10m])) > 0',
         "1m",
         Severity.WARNING,
         "A port moves more than its link speed allows.",
-        "Port {{ $labels.port }} of {{ $labels.device }} on {{ $labels.instance }} was over its limit within the last "
-        "10 minutes ({{ $value }} of 1): the link speed that its driver names is wrong, and its utilization with it.",
+        "Port {{ $labels.port }} of {{ $labels.device }} on {{ $labels.instance }} was over its limit in {{ $value }} "
+        "scrapes of the last 10 minutes: the link speed that its driver names is wrong, and its utilization with it.",
     ),
     Alert(
         "MxEngineGaugeFrozen",
