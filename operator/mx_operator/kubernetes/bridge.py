@@ -45,12 +45,14 @@ class Rhythm:
         relist: Seconds between lists of all policies, whatever the watch says.
         look: Seconds between looks at what status is due.
         pause: Seconds without requests after a failed one, doubled up to `longest`.
+        timeout: Seconds for one request.
     """
 
     relist: float = _RELIST_SECONDS
     look: float = _LOOK_SECONDS
     pause: float = _FIRST_PAUSE
     longest: float = _LONGEST_PAUSE
+    timeout: float = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Health:
         list_age: Seconds since the last list that succeeded; None before the first.
         watching: Whether the watch's thread runs.
         restarts: How often the watch had to be started again.
+        events: How many events the watch has brought.
         refused: Policies whose spec cannot be used.
         error: The last request's error, where it failed.
     """
@@ -70,6 +73,7 @@ class Health:
     list_age: float | None
     watching: bool
     restarts: int
+    events: int
     refused: int
     error: str | None
 
@@ -104,7 +108,7 @@ class Bridge:
         self._instance = instance or os.environ.get("POD_NAME") or socket.gethostname()
         self._wall = wall
         self._boards: dict[str, Board] = {}  # by uid
-        self._api = Api(access)
+        self._api = Api(access, self._rhythm.timeout)
         self._access = access
         self._consumer: PolicyConsumer | None = None
         self._relist = asyncio.Event()
@@ -128,6 +132,7 @@ class Bridge:
             list_age=age,
             watching=watch is not None and watch.alive,
             restarts=watch.restarts if watch is not None else 0,
+            events=watch.events if watch is not None else 0,
             refused=sum(1 for known in self._registry.known() if known.errors),
             error=self._error,
         )

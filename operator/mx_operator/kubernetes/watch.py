@@ -45,6 +45,8 @@ class Watch:
         self._thread = threading.Thread(target=self._keep_running, name="kopf", daemon=True)
         #: How often kopf ended by itself.
         self.restarts = 0
+        #: How many events came; the first ones are what is there at the start.
+        self.events = 0
 
     def start(self) -> None:
         """Start watching."""
@@ -97,6 +99,7 @@ class Watch:
 
         @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
         async def seen(event: Mapping[str, Any], **_: Any) -> None:
+            self.events += 1
             self._seen(event.get("type"), event["object"])
 
         return registry

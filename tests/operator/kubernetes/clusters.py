@@ -23,6 +23,7 @@ import yaml
 from mx_lab.processes import wait_until
 from mx_operator.kubernetes import Bridge, Rhythm
 from mx_operator.policies import Limits, SourceLoadPolicy
+from tests.operator.kubernetes.proxy import Mode, Proxy
 from tests.operator.kubernetes.reports import of
 from tests.operator.policies.cases import policy
 from tests.parts.kubernetes import ApiServer
@@ -224,6 +225,12 @@ class Running:
         """Until exactly these policies run."""
         wait_until(lambda: self.names() == set(names), timeout, f"policies {names} run (now {self.names()})")
 
+    def wait_for_watch(self, *names: str) -> None:
+        """Until exactly these policies run and a watch follows them (a list may have been quicker)."""
+        self.wait_for(*names)
+        wait_until(lambda: self.bridge.health().events >= len(names), 30, "the watch has listed")
+        time.sleep(0.3)
+
     def longest_pause(self) -> float:
         """The longest time between two ticks of the load loop, in seconds."""
         ticks = self.loop.ticks
@@ -232,10 +239,17 @@ class Running:
 
 @contextlib.contextmanager
 def running(
-    cluster: Cluster, port: int | None = None, rhythm: Rhythm | None = None, limits: Limits | None = None
+    cluster: Cluster, way: Proxy | None = None, rhythm: Rhythm | None = None, limits: Limits | None = None
 ) -> Iterator[Running]:
-    """A bridge that runs against the cluster, through a proxy where its port is given."""
-    quick = rhythm or Rhythm(relist=300.0, look=0.1, pause=0.2, longest=1.0)
+    """A bridge that runs against the cluster, through a proxy where there is one."""
+    quick = rhythm or Rhythm(relist=300.0, look=0.1, pause=0.2, longest=1.0, timeout=3.0)
+    port = way.port if way is not None else None
     bridge = Bridge(access=lambda: cluster.access(port), rhythm=quick, limits=limits, instance="mx-operator-0")
     with Running(bridge) as started:
-        yield started
+        try:
+            yield started
+        finally:
+            if way is not None:  # a TLS goodbye to somebody who never answers would outlive the loop
+                way.mode = Mode.PASS
+                way.cut()
+                time.sleep(0.2)

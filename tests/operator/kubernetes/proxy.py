@@ -14,6 +14,7 @@ class Mode(enum.Enum):
     PASS = "pass"
     REFUSE = "refuse"  # new connections are closed at once
     HANG = "hang"  # new connections are taken and never answered
+    HOLD = "hold"  # new connections are taken and go on once the mode is another
 
 
 class Proxy:
@@ -57,19 +58,24 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            if self.mode is Mode.REFUSE:
-                client.close()
-                continue
-            try:
-                server = socket.create_connection(("127.0.0.1", self._target), timeout=5)
-            except OSError:
-                client.close()
-                continue
-            with self._lock:
-                self._pairs.append((client, server))
-                if self.mode is Mode.HANG:
-                    self._silent.update((client, server))
-            threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        while self.mode is Mode.HOLD and not self._closed.is_set():
+            self._closed.wait(0.05)
+        if self.mode is Mode.REFUSE:
+            client.close()
+            return
+        try:
+            server = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+        except OSError:
+            client.close()
+            return
+        with self._lock:
+            self._pairs.append((client, server))
+            if self.mode is Mode.HANG:
+                self._silent.update((client, server))
+        self._forward(client, server)
 
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
         other = {client: server, server: client}
