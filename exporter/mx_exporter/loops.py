@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import aiohttp
-
 _log = logging.getLogger(__name__)
 
 
@@ -60,13 +58,3 @@ async def _settle() -> None:
     """Let transports that were closed say so: each layer of TLS takes a turn of the loop."""
     for _ in range(8):
         await asyncio.sleep(0)
-
-
-def cut(response: aiohttp.ClientResponse) -> None:
-    """End the connection of a response that is not read to its end, at once.
-
-    Closing it politely would wait for the other side's farewell, half a minute with TLS, and there may be none.
-    """
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()

@@ -12,18 +12,17 @@ import json
 import os
 import pathlib
 import random
-import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
 
+from mx_exporter.connections import Sockets, cut
 from mx_exporter.credentials import TokenFile
 from mx_exporter.discovery.lists import each_item
 from mx_exporter.discovery.settings import KubernetesSettings
 from mx_exporter.errors import ConfigurationError
-from mx_exporter.loops import cut
 
 #: Bookmarks come every minute; two of them missing means that nobody is there.
 _SILENCE = 150.0
@@ -105,6 +104,7 @@ class ApiServer:
         self._query = {"fieldSelector": f"spec.nodeName={location.node}"}
         if settings.pod_selector:
             self._query["labelSelector"] = settings.pod_selector
+        self._sockets = Sockets()
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -112,6 +112,7 @@ class ApiServer:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        self._sockets.hang_up()
 
     async def list_pods(self, version: str, take: Callable[[Object], None]) -> str:
         """List the node's pods.
@@ -156,33 +157,23 @@ class ApiServer:
 
     def _get(self, query: Mapping[str, str]) -> Any:
         if self._session is None:
-            self._session = _session(self._ca_file)
+            self._session = _session(self._ca_file, self._sockets)
         headers = self._token.header()
         return self._session.get(f"{self._location.url}/api/v1/pods", params=query, headers=headers)
 
 
-def _session(ca_file: pathlib.Path) -> aiohttp.ClientSession:
+def _session(ca_file: pathlib.Path, sockets: Sockets) -> aiohttp.ClientSession:
     try:
         tls = ssl.create_default_context(cafile=str(ca_file))
     except (OSError, ssl.SSLError) as error:
         raise ApiError(f"{ca_file}: no CA certificates can be read from it ({error})") from error
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls, socket_factory=_socket),
+        connector=aiohttp.TCPConnector(ssl=tls, socket_factory=sockets.make),
         timeout=aiohttp.ClientTimeout(total=None, connect=10, sock_read=_SILENCE),
         headers={"Accept": "application/json", "User-Agent": "mx-exporter"},
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
     )
-
-
-def _socket(address: Any) -> socket.socket:
-    """A socket that notices within a minute that the other end's machine is gone."""
-    made = socket.socket(*address[:3])
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
 
 
 @contextlib.asynccontextmanager

@@ -18,13 +18,13 @@ from collections.abc import AsyncGenerator
 import aiohttp
 import yarl
 
+from mx_exporter.connections import Sockets, cut
 from mx_exporter.credentials import TokenFile
 from mx_exporter.engines.gauges import Table
 from mx_exporter.engines.lines import LineFilter
 from mx_exporter.engines.settings import ScrapeSettings
 from mx_exporter.engines.targets import Target
 from mx_exporter.errors import ConfigurationError
-from mx_exporter.loops import cut
 
 # Text first: every engine has it and it is the cheaper one to make. Not compressed: the engine would pay for it.
 _HEADERS = {
@@ -58,9 +58,13 @@ class Pages:
         self._table, self._settings = table, settings
         self._tls = _Tls(settings)
         self._token = TokenFile(settings.bearer_token_file)
+        self._sockets = Sockets()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=0, limit_per_host=2, keepalive_timeout=3 * settings.interval + settings.max_backoff
+                limit=0,
+                limit_per_host=2,
+                keepalive_timeout=3 * settings.interval + settings.max_backoff,
+                socket_factory=self._sockets.make,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -71,6 +75,7 @@ class Pages:
     async def close(self) -> None:
         """Close every connection."""
         await self._session.close()
+        self._sockets.hang_up()
 
     async def read(self, target: Target, path: str) -> Page:
         """Read one page.
