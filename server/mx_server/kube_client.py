@@ -23,6 +23,7 @@ from mx_wire import TokenFile
 
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 _MOUNT: Final = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The server's own troubles and ours with it; what is left of 4xx is an answer about the object.
@@ -61,7 +62,7 @@ class KubeClient:
             raise BadSetting(f"--kube-ca-file {ca_file}: {error.strerror or error}") from error
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=tls, limit=64, keepalive_timeout=60),
-            timeout=aiohttp.ClientTimeout(total=timeout, connect=min(1.0, timeout)),
+            timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=min(2.0, timeout)),
         )
 
     async def request(

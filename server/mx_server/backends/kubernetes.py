@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mx_server import answers
 from mx_server.backends import BackendUnavailable, RegistrationRefused, kube_objects
-from mx_server.kube_client import APPLY, JSON_PATCH, ApiError, KubeClient
+from mx_server.kube_client import APPLY, JSON_PATCH, MERGE_PATCH, ApiError, KubeClient
 from mx_server.records import Listing, Outcome, Registration, Row, StatusUpdate, Verdict
 from mx_wire import GetMetadataResponse, SourceStatus, TensorDescriptor
 
@@ -64,12 +64,24 @@ class KubernetesBackend:
         raise BackendUnavailable(f"publishing {name}: {last}") from last
 
     async def _publish(self, name: str, registration: Registration, data: kube_objects.Object) -> None:
-        manifest = kube_objects.manifest(registration, self._namespace)
-        stored = await self._apply(self._objects, manifest)
+        uid = await self._created(name, kube_objects.manifest(registration, self._namespace))
         if registration.worker.tensor_source.tensors:
-            config_map = kube_objects.tensors_map(registration, stored["metadata"]["uid"], data)
-            await self._apply(self._config_maps, config_map)
+            config_map = kube_objects.tensors_map(registration, uid, data)
+            path = f"{self._config_maps}/{config_map['metadata']['name']}"
+            await self._client.request("PATCH", path, config_map, content=APPLY, query=_APPLY)
         await self._patch(name, kube_objects.announced(registration, self._clock()))
+
+    async def _created(self, name: str, manifest: kube_objects.Object) -> str:
+        """Create the object, or renew it; its uid."""
+        path = f"{self._objects}/{name}"
+        try:
+            created = await self._client.request("POST", self._objects, manifest)
+            await self._client.request("PATCH", path, kube_objects.UNTRACKED, content=JSON_PATCH)
+        except ApiError as error:
+            if error.code != 409:
+                raise
+            created = await self._client.request("PATCH", path, kube_objects.renewal(manifest), content=MERGE_PATCH)
+        return str(created["metadata"]["uid"])
 
     async def update(self, update: StatusUpdate) -> Outcome:
         """Set status and load."""
@@ -157,10 +169,6 @@ class KubernetesBackend:
         if len(tensors) != expected:
             raise BackendUnavailable(f"ConfigMap {name} lists {len(tensors)} tensors of {expected}")
         return tensors
-
-    async def _apply(self, collection: str, manifest: dict[str, Any]) -> dict[str, Any]:
-        path = f"{collection}/{manifest['metadata']['name']}"
-        return await self._client.request("PATCH", path, manifest, content=APPLY, query=_APPLY)
 
     async def _patch(self, name: str, patch: kube_objects.Patch) -> dict[str, Any]:
         return await self._client.request("PATCH", f"{self._objects}/{name}/status", patch, content=JSON_PATCH)

@@ -36,7 +36,7 @@ def _made(settings: Settings) -> Backend:
     if settings.backend == "redis":
         from mx_server.backends.redis import RedisBackend
 
-        return RedisBackend(settings.redis_url, settings.redis_prefix, min(1.0, 0.8 * settings.backend_timeout))
+        return RedisBackend(settings.redis_url, settings.redis_prefix, min(2.0, 0.8 * settings.backend_timeout))
     if settings.backend == "kubernetes" and settings.kubernetes is not None:
         from mx_server.backends.kubernetes import KubernetesBackend
         from mx_server.kube_client import KubeClient

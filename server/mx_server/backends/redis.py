@@ -51,7 +51,7 @@ class RedisBackend:
 
     name = "redis"
 
-    def __init__(self, url: str, prefix: str = "mx-source-load", connect_timeout: float = 1.0) -> None:
+    def __init__(self, url: str, prefix: str = "mx-source-load", connect_timeout: float = 2.0) -> None:
         try:
             pool = aioredis.BlockingConnectionPool.from_url(
                 url,
