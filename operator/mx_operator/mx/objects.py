@@ -77,13 +77,20 @@ class WithObjects:
     async def identity(self, key: SourceKey) -> Identity | None:
         """See `MxServer`; with the pod that owns the worker, where it has one."""
         found = await self._server.identity(key)
-        try:
-            owner = owner_of(await self._objects.get(key))
-        except (ApiError, AccessError):
-            owner = None
+        owner = None if found is None else await self._owner(key)
         if found is None or owner is None:
             return found
         return Identity(found.host, found.device, owner.pod_name, owner.pod_namespace, owner.pod_uid)
+
+    async def _owner(self, key: SourceKey) -> Identity | None:
+        try:
+            return owner_of(await self._objects.get(key))
+        except AccessError as error:
+            raise MxError("NoCluster", str(error)) from error
+        except ApiError as error:
+            if error.code in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.FORBIDDEN):
+                return None  # another backend, or not granted: addresses have to do
+            raise _translated(error) from error
 
     async def write(self, write: Write, deadline: float) -> bool | None:
         """See `MxServer`; the answer shows whether the schema of the objects knows the load."""
