@@ -116,8 +116,7 @@ def _show_rank(arguments: argparse.Namespace, groups: Sequence[tuple[tuple[str, 
 def _print_standings(standing: Sequence[explanations.Standing], title: str, reason: str) -> None:
     from mx_selector import tables
 
-    _print(tables.of_standings(standing, title))
-    print(f"  {reason}\n")
+    _print(tables.of_standings(standing, title), f"  {tables.plain(reason)}\n")
 
 
 def _show_forecast(arguments: argparse.Namespace, groups: Sequence[tuple[tuple[str, str, int], list[Any]]]) -> int:
@@ -139,10 +138,12 @@ def _show_forecast(arguments: argparse.Namespace, groups: Sequence[tuple[tuple[s
     return 0
 
 
-def _print(table: Any) -> None:
+def _print(*parts: Any) -> None:
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    for part in parts:
+        console.print(part)
 
 
 def _complain(message: str, status: int) -> int:

@@ -77,6 +77,7 @@ def _is_sound(row: Any, target: Target) -> bool:
 
 
 def _report(policy: Policy, error: Exception) -> None:
-    name = getattr(policy, "name", type(policy).__name__)
-    settings.say_once(f"source selector {name!r} failed ({error!r}); falling back to the baseline order")
-    telemetry.recorder().fell_back(str(name), type(error).__name__)
+    name, kind = str(getattr(policy, "name", type(policy).__name__)), type(error).__name__
+    message = f"source selector {name!r} failed ({error!r}); falling back to the baseline order"
+    settings.say_once(message, key=f"fallback {name} {kind}")
+    telemetry.recorder().fell_back(name, kind)

@@ -21,17 +21,26 @@ DEFAULT_POLICY: Final = "random"
 MAX_WEIGHT: Final = 1e6
 _TRUTHY: Final = frozenset({"1", "true", "yes", "on"})
 
+_MOST_SAID: Final = 1_000  # bounds memory, not the log
+
 _said: set[str] = set()
 _said_lock = threading.Lock()
 
 
-def say_once(message: str, level: int = logging.WARNING) -> None:
-    """Log `message` unless this process has done so before."""
+def say_once(message: str, level: int = logging.WARNING, key: str | None = None) -> None:
+    """Log `message` unless this process has done so before.
+
+    Args:
+        message: What happened and what is done about it.
+        level: Of the log record.
+        key: What makes two messages the same one, where their text varies.
+    """
     with _said_lock:
-        if message in _said:
-            return
-        _said.add(message)
-    logger.log(level, message)
+        known = (key or message) in _said
+        if not known and len(_said) < _MOST_SAID:
+            _said.add(key or message)
+    if not known:
+        logger.log(level, message)
 
 
 def forget_threads() -> None:

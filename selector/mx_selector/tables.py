@@ -29,9 +29,9 @@ def of_standings(standing: Sequence[Standing], title: str) -> Table:
     if tiered:
         table.add_column("nearest")
     for s in standing:
-        cells = [str(s.rank), s.worker_id, load_cell(s.load), _age(s.age), f"{s.unit_hash:.4f}"]
+        cells = [str(s.rank), plain(s.worker_id), load_cell(s.load), _age(s.age), f"{s.unit_hash:.4f}"]
         cells += [_number(s.weight)] if weighted else []
-        cells += [_number(s.score), *([s.tier or "-"] if tiered else [])]
+        cells += [_number(s.score), *([plain(s.tier) or "-"] if tiered else [])]
         table.add_row(*cells, style="bold" if s.rank == 1 else None)
     return table
 
@@ -45,7 +45,7 @@ def of_forecasts(candidates: Sequence[Any], forecasts: Sequence[Forecast], title
         table.add_column(f.policy, justify="right")
     for index, candidate in enumerate(candidates):
         shares = [f"{f.pulls[index]:.1f}" for f in forecasts]
-        table.add_row(candidate.worker_id, load_cell(load_of(candidate)), *shares)
+        table.add_row(plain(candidate.worker_id), load_cell(load_of(candidate)), *shares)
     table.add_section()
     table.add_row(f"on busy sources (load >= {BUSY:g})", "", *[f"{f.busy_pulls:.1f}" for f in forecasts])
     table.add_row("deepest pile on one source", "", *[str(f.deepest) for f in forecasts])
@@ -56,7 +56,14 @@ def _table(title: str) -> Table:
     from rich import box
     from rich.table import Table
 
-    return Table(title=title, title_justify="left", title_style="", box=box.SIMPLE_HEAD)
+    return Table(title=plain(title), title_justify="left", title_style="", box=box.SIMPLE_HEAD)
+
+
+def plain(text: str) -> str:
+    """Text from a server for a terminal: no control characters, and brackets are brackets."""
+    from rich.markup import escape
+
+    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
 
 
 def load_cell(load: float | None) -> str:

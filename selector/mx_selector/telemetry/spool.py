@@ -15,6 +15,7 @@ import pathlib
 import secrets
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -23,6 +24,7 @@ from mx_selector.telemetry.families import Kind
 from mx_selector.telemetry.values import Snapshot
 
 _GONE: Final = "gone.json"
+_PATIENCE: Final = 2.0  # a load must not wait longer than this for its metrics, nor a scrape
 _threads = threading.Lock()
 
 
@@ -129,18 +131,44 @@ class Spool:
     @contextlib.contextmanager
     def _mutex(self) -> Iterator[None]:
         with _threads:  # record locks belong to the process: its threads must take turns by themselves
-            file = locked(self._folder / "mutex")
+            file = locked(self._folder / "mutex", _PATIENCE)
             try:
                 yield
             finally:
                 os.close(file)
 
 
-def locked(path: pathlib.Path) -> int:
-    """An open file on which this process holds the lock; waits for it. Closing the file gives it up."""
+def locked(path: pathlib.Path, patience: float | None = None) -> int:
+    """An open file on which this process holds the lock. Closing the file gives it up.
+
+    Args:
+        path: Made when missing.
+        patience: Seconds to wait for whoever holds it; None means as long as it takes.
+
+    Raises:
+        OSError: The file cannot be opened, or the lock was not to be had in time (TimeoutError).
+    """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.lockf(file, fcntl.LOCK_EX)
+    try:
+        _lock(file, patience)
+    except OSError:
+        os.close(file)
+        raise
     return file
+
+
+def _lock(file: int, patience: float | None) -> None:
+    if patience is None:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        return
+    end = time.monotonic() + patience
+    while True:
+        with contextlib.suppress(BlockingIOError, PermissionError):  # the two ways of saying that it is held
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        if time.monotonic() >= end:
+            raise TimeoutError(f"another rank holds the lock of the metrics folder for {patience:g} s: is it stopped?")
+        time.sleep(0.005)
 
 
 def _check_ours(folder: pathlib.Path) -> None:
