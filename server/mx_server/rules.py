@@ -13,6 +13,7 @@ from mx_server.records import Listing, Row, Wanted
 from mx_wire import SourceStatus
 
 _ACTIVE: Final = frozenset({SourceStatus.SOURCE_STATUS_READY, SourceStatus.SOURCE_STATUS_INITIALIZING})
+_IDLE: Final = frozenset({SourceStatus.SOURCE_STATUS_STALE, SourceStatus.SOURCE_STATUS_UNKNOWN})
 
 
 def fresh(updated_at: int, now: int, timeout: int) -> bool:
@@ -73,15 +74,13 @@ class Reaping:
 
 
 def reaping(listing: Listing, heartbeat_timeout: int, gc_timeout: int) -> Reaping:
-    """Active rows past the heartbeat timeout go STALE; STALE rows past the other are forgotten.
+    """Active rows past the heartbeat timeout go STALE; STALE and UNKNOWN rows past the other are forgotten.
 
-    Rows of status UNKNOWN are never touched, as in the upstream server: some publishers announce an artifact once
-    and never send a heartbeat.
+    The upstream server keeps UNKNOWN rows for ever. They are workers that died between publishing and their first
+    heartbeat; a worker that lives is at most two refused heartbeats away from registering again.
     """
     stale = (row for row in listing.rows if row.status in _ACTIVE and _old(row, listing, heartbeat_timeout))
-    gone = (
-        row for row in listing.rows if row.status == SourceStatus.SOURCE_STATUS_STALE and _old(row, listing, gc_timeout)
-    )
+    gone = (row for row in listing.rows if row.status in _IDLE and _old(row, listing, gc_timeout))
     return Reaping(tuple(stale), tuple(gone))
 
 

@@ -361,7 +361,7 @@ async def test_the_reaper_marks_silent_sources_stale_and_forgets_them_later(stor
     async with store.peer() as peer:
         source_id = await peer.ready("ready", load=0.5)
         await peer.publish("initializing", status=INITIALIZING)
-        await peer.publish("announced once")
+        await peer.publish("died before its first heartbeat")
         await (await _reaper(store, 60_000, 60_000)).scan()
         assert await peer.ids(READY) == ["ready"]
         await asyncio.sleep(0.15)
@@ -369,10 +369,11 @@ async def test_the_reaper_marks_silent_sources_stale_and_forgets_them_later(stor
         await (await _reaper(store, 140, 60_000)).scan()
         assert await peer.loads(STALE) == {"ready": None, "initializing": None}
         assert await peer.loads(READY) == {"fresh": 0.25}
+        assert await peer.ids(UNKNOWN) == ["died before its first heartbeat"]
         await asyncio.sleep(0.15)
         await peer.update(source_id, "fresh", load=0.25)
         await (await _reaper(store, 60_000, 140)).scan()
-        assert sorted(await peer.ids(None)) == ["announced once", "fresh"]
+        assert sorted(await peer.ids(None)) == ["fresh"]
         answer = await peer.stub.GetMetadata(GetMetadataRequest(mx_source_id=source_id, worker_id="ready"))
         assert not answer.found
         assert not (await peer.update(source_id, "ready")).success
