@@ -67,7 +67,7 @@ async def _with_file(options: Options, path: str, metrics: Metrics, stop: asynci
     first = policies.read()
     sink = StatusLog()
     fleet = Fleet(make_server, HttpSignal, sink, metrics)
-    async with serving(options.listen, fleet, metrics.registry, sink.document) as address:
+    async with serving(options.listen, fleet, metrics.page, sink.document) as address:
         _say(address, f"{len(first)} polic{'y' if len(first) == 1 else 'ies'} from {path}")
         fleet.apply(first)
         await _until(stop, fleet, _follow(policies, fleet, sink))
@@ -85,7 +85,7 @@ async def _with_cluster(options: Options, metrics: Metrics, stop: asyncio.Event)
     def status() -> Any:
         return dataclasses.asdict(bridge.health()) | {"policies": [as_document(r) for r in metrics.reports()]}
 
-    async with serving(options.listen, fleet, metrics.registry, status) as address:
+    async with serving(options.listen, fleet, metrics.page, status) as address:
         _say(address, "policies from the cluster")
         await _until(stop, fleet, bridge.run(fleet))
 

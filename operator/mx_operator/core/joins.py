@@ -58,6 +58,12 @@ class Index:
     series: int
 
 
+def labels_used(signal: Signal) -> frozenset[str]:
+    """The labels of a series that a join of this signal looks at; the others need not be kept."""
+    used = {signal.join_label, signal.device_label, JOIN_LABELS[signal.join_label].companion, *_POD_LABELS}
+    return frozenset(label for label in used if label)
+
+
 def index(signal: Signal, samples: Iterable[Sample]) -> Index:
     """Sort a signal's samples by source; series without the join label are left out."""
     found: dict[JoinKey, dict[str, dict[str, list[Reading]]]] = {}

@@ -47,7 +47,7 @@ class HttpSignal:
         self._prometheus, self._signal = prometheus, signal
         self._query = queries.combined(signal)
         self._parameters = _parameters(prometheus)
-        self._session = Session(prometheus)
+        self._session = Session(prometheus, queries.reader(signal))
         self._client = PrometheusConnect(
             prometheus.url,
             session=self._session,

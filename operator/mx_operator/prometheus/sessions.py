@@ -12,6 +12,7 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import requests
@@ -30,8 +31,15 @@ _WORDS: Final = 300
 class Session(requests.Session):
     """One thread's session; `abort` may be called from any other."""
 
-    def __init__(self, settings: Prometheus) -> None:
+    def __init__(self, settings: Prometheus, read: Callable[[dict[str, Any]], Any] | None = None) -> None:
+        """Make one.
+
+        Args:
+            settings: Whom to ask, and as whom.
+            read: JSON object hook for answers.
+        """
         super().__init__()
+        self._read = read
         self.trust_env = False  # a .netrc must not replace our credentials
         self.verify = settings.ca_file or True
         self.cert = (settings.cert_file, settings.key_file) if settings.cert_file and settings.key_file else None
@@ -110,7 +118,7 @@ class Session(requests.Session):
 
     def _envelope(self, body: bytes) -> dict[str, Any]:
         try:
-            envelope = json.loads(body)
+            envelope = json.loads(body, object_hook=self._read)
             kind = envelope["data"]["resultType"]
         except (ValueError, TypeError, KeyError) as error:
             raise PrometheusError("NotPrometheus", f"not a Prometheus answer: {said(body)}") from error

@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 
 class Probed(Protocol):
@@ -33,14 +32,14 @@ class Probed(Protocol):
 
 @contextlib.asynccontextmanager
 async def serving(
-    address: tuple[str, int], probed: Probed, registry: CollectorRegistry, status: Callable[[], Any]
+    address: tuple[str, int], probed: Probed, metrics: Callable[[], bytes], status: Callable[[], Any]
 ) -> AsyncIterator[str]:
     """Serve while the context lasts.
 
     Args:
         address: Host and port; port 0 takes a free one.
         probed: What the probes ask.
-        registry: What `/metrics` shows.
+        metrics: Makes the page of `/metrics`; called in another thread.
         status: Makes the JSON document of `/status`.
 
     Yields:
@@ -54,7 +53,7 @@ async def serving(
         [
             web.get("/healthz", _probe(lambda: (probed.alive, "a loop hangs"))),
             web.get("/readyz", _probe(lambda: (probed.ready, _silent(probed.unready())))),
-            web.get("/metrics", _page(registry)),
+            web.get("/metrics", _page(metrics)),
             web.get("/status", _json(status)),
         ]
     )
@@ -81,10 +80,10 @@ def _probe(ask: Callable[[], tuple[bool, str]]) -> Callable[[web.Request], Any]:
     return answer
 
 
-def _page(registry: CollectorRegistry) -> Callable[[web.Request], Any]:
+def _page(metrics: Callable[[], bytes]) -> Callable[[web.Request], Any]:
     async def answer(_: web.Request) -> web.Response:
         # In a thread: ten thousand sources take a moment, in which the loops go on.
-        body = await asyncio.to_thread(generate_latest, registry)
+        body = await asyncio.to_thread(metrics)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return answer

@@ -1,18 +1,21 @@
 """The operator's own metrics: a picture of the last cycles, made when it is asked for.
 
-Everything but the histogram is collected from what the loops handed over last, so a series ends with its policy,
-signal or source. Names and labels are a contract with the dashboards and alerts.
+Gauges are what the loops handed over last, so a series ends with its policy, signal or source; counters end with
+their policy. Names and labels are a contract with the dashboards and alerts.
 """
 
 from __future__ import annotations
 
+import bisect
 import collections
 import dataclasses
 import importlib.metadata
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from mx_operator.core.model import Identity, Result, Row, SourceKey
@@ -48,17 +51,15 @@ class Metrics(Collector):
         self._writes: collections.Counter[tuple[str, str]] = collections.Counter()
         self._skips: collections.Counter[tuple[str, str]] = collections.Counter()
         self._clamped: collections.Counter[str] = collections.Counter()
-        self._cycles = Histogram(
-            "mx_operator_cycle_duration_seconds",
-            "Time from the start of a cycle to its report.",
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
+        self._cycles = [0] * (len(_BUCKETS) + 1)
+        self._cycles_sum = 0.0
         self.registry.register(self)
 
     def saw(self, endpoint: EndpointKey, cycle: Cycle, reports: Sequence[PolicyReport]) -> None:
         """Take in a cycle."""
-        self._cycles.observe(cycle.ended - cycle.started)
+        took = cycle.ended - cycle.started
+        self._cycles[bisect.bisect_left(_BUCKETS, took)] += 1
+        self._cycles_sum += took
         before = {report.policy for report in self._reports.get(endpoint, ())}
         self._reports[endpoint] = reports
         self._listed[endpoint] = Listed(cycle.rows, cycle.identities)
@@ -110,38 +111,68 @@ class Metrics(Collector):
             clamped.add_metric([policy], count)
         build = GaugeMetricFamily("mx_build_info", "1, with what runs.", labels=["component", "version"])
         build.add_metric(["operator", importlib.metadata.version("mx-source-load")], 1)
-        yield from (writes, skips, clamped, build)
-        if self._per_source:
-            yield from self._of_sources()
+        yield from (self._durations(), writes, skips, clamped, build)
 
-    def _of_sources(self) -> Iterator[Metric]:
-        loads = GaugeMetricFamily(
-            "mx_p2p_source_load",
-            "The load a server has stored for a READY source.",
-            labels=["scheme", "source_worker_id", "model_name", "worker_rank", "origin"],
+    def _durations(self) -> Metric:
+        counts = list(itertools.accumulate(self._cycles))
+        bounds = [*(repr(bound) for bound in _BUCKETS), "+Inf"]
+        return HistogramMetricFamily(
+            "mx_operator_cycle_duration_seconds",
+            "Time from the start of a cycle to its report.",
+            buckets=list(zip(bounds, counts, strict=True)),
+            sum_value=self._cycles_sum,
         )
-        infos = GaugeMetricFamily(
-            "mx_p2p_source_info",
-            "1, with where a READY source is.",
-            labels=["source_worker_id", "mx_source_id", "worker_rank", "k8s_pod_ip", "k8s_pod_name"],
-        )
+
+    def page(self) -> bytes:
+        """The whole page in Prometheus' text format; may be called in another thread."""
+        return generate_latest(self.registry) + "".join(self._of_sources()).encode()
+
+    def _of_sources(self) -> Iterator[str]:
+        """The lines of the listed sources, written directly: as samples, ten thousand sources would be 20 MB."""
+        if not self._per_source:
+            return
+        yield "# HELP mx_p2p_source_load The load a server has stored for a READY source.\n"
+        yield "# TYPE mx_p2p_source_load gauge\n"
+        for row, _ in self._rows():
+            if row.load is not None:
+                labels = {
+                    "scheme": self._scheme,
+                    "source_worker_id": row.key.worker_id,
+                    "model_name": row.model_name,
+                    "worker_rank": str(row.worker_rank),
+                    "origin": "listing",
+                }
+                yield f"mx_p2p_source_load{_labels(labels)} {row.load!r}\n"
+        yield "# HELP mx_p2p_source_info 1, with where a READY source is.\n"
+        yield "# TYPE mx_p2p_source_info gauge\n"
+        for row, identity in self._rows():
+            labels = {
+                "source_worker_id": row.key.worker_id,
+                "mx_source_id": row.key.mx_source_id,
+                "worker_rank": str(row.worker_rank),
+                "k8s_pod_ip": (identity and identity.host) or "",
+                "k8s_pod_name": (identity and identity.pod_name) or "",
+            }
+            yield f"mx_p2p_source_info{_labels(labels)} 1\n"
+
+    def _rows(self) -> Iterator[tuple[Row, Identity | None]]:
+        """Each listed source once: two endpoints may be one server, and a series twice would spoil the whole page."""
         seen: set[SourceKey] = set()
         for listed in list(self._listed.values()):
             for row in listed.rows:
-                if row.key in seen:
-                    continue  # two endpoints may be one server: a series twice would spoil the whole page
-                seen.add(row.key)
-                self._one(loads, infos, row, listed.identities.get(row.key))
-        yield loads
-        yield infos
+                if row.key not in seen:
+                    seen.add(row.key)
+                    yield row, listed.identities.get(row.key)
 
-    def _one(self, loads: GaugeMetricFamily, infos: GaugeMetricFamily, row: Row, identity: Identity | None) -> None:
-        worker, rank = row.key.worker_id, str(row.worker_rank)
-        if row.load is not None:
-            loads.add_metric([self._scheme, worker, row.model_name, rank, "listing"], row.load)
-        host = (identity and identity.host) or ""
-        pod = (identity and identity.pod_name) or ""
-        infos.add_metric([worker, row.key.mx_source_id, rank, host, pod], 1)
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(value: str) -> str:
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return value
 
 
 def _fill(family: CounterMetricFamily, counter: Mapping[tuple[str, str], int]) -> None:

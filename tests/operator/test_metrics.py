@@ -1,0 +1,98 @@
+"""The operator's own page, to the letter: names and labels are a contract with dashboards and alerts."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import random
+import shutil
+import subprocess
+
+import pytest
+
+from mx_operator.core.ledgers import Ledger
+from mx_operator.core.model import Identity, Outcome, Result, Row, SourceKey, Write
+from mx_operator.core.reports import Check, Counts, PolicyReport
+from mx_operator.core.rules import Rules
+from mx_operator.loop.endpoints import Cycle, EndpointKey
+from mx_operator.policies.spec import Server
+from mx_operator.telemetry.metrics import Metrics
+
+ENDPOINT = EndpointKey(Server("mx:8001"))
+KEY = SourceKey("0123456789abcdef", "worker-1")
+GOOD, BAD, UNKNOWN = Check(True, "Good"), Check(False, "Bad"), Check(None, "Unknown")
+REPORT = PolicyReport(
+    policy="fleet",
+    uid="",
+    generation=1,
+    at=0.0,
+    prometheus=GOOD,
+    server=BAD,
+    load_supported=UNKNOWN,
+    data_fresh=GOOD,
+    heartbeat=GOOD,
+    counts=Counts(listed=3, matched=2, stale=1, clamped=1),
+    skips={"stale": 1, "unchanged": 1},
+    signal_ages={"load": 1.5},
+    heartbeat_interval=30.0,
+    clock_skew=None,
+    duration=0.03,
+)
+
+
+def cycle(*rows: Row, identities: dict[SourceKey, Identity] | None = None) -> Cycle:
+    write = Write(KEY, 0, 0.5, 1, 0.0, 0.0, "fleet")
+    outcomes = (Outcome(write, Result.ACCEPTED, 0, 0), Outcome(write, Result.UNSENT, 0, 0))
+    ledger = Ledger(random.Random(0))
+    return Cycle((), 0.0, 0.03, None, rows, None, outcomes, {}, identities or {}, ledger, Rules())
+
+
+ROWS = (
+    Row(KEY, 0, 'a "model"\\', 1, 0.25),
+    Row(SourceKey("0123456789abcdef", "worker-2"), 1, "m", 1, None),
+)
+
+GOLDEN = pathlib.Path(__file__).with_name("golden") / "metrics.txt"
+
+
+def seen() -> Metrics:
+    metrics = Metrics(scheme="east")
+    metrics.saw(ENDPOINT, cycle(*ROWS, identities={KEY: Identity("10.0.0.7", 0, "llama-0")}), [REPORT])
+    return metrics
+
+
+def test_the_page_is_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: "VERSION")
+    assert seen().page().decode() == GOLDEN.read_text()
+
+
+def test_promtool_finds_nothing_to_complain_about() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("no promtool: run scripts/setup")
+    done = subprocess.run([promtool, "check", "metrics"], input=seen().page(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_vanished_source_policy_or_endpoint_vanishes() -> None:
+    metrics = seen()
+    metrics.saw(ENDPOINT, cycle(ROWS[1]), [REPORT])
+    assert b"worker-1" not in metrics.page()
+    metrics.saw(ENDPOINT, cycle(), [dataclasses.replace(REPORT, policy="other")])
+    assert b'policy="fleet"' not in metrics.page()
+    metrics.left(ENDPOINT)
+    assert b"policy=" not in metrics.page()
+
+
+def test_two_endpoints_on_one_server_show_each_source_once() -> None:
+    metrics = seen()
+    other = EndpointKey(Server("mx:8001", token_file="/t"))
+    metrics.saw(other, cycle(*ROWS), [dataclasses.replace(REPORT, policy="other")])
+    lines = [line for line in metrics.page().decode().splitlines() if line.startswith("mx_p2p")]
+    assert len(lines) == len(set(lines)) == 3
+
+
+def test_the_series_with_process_ids_can_be_switched_off() -> None:
+    metrics = Metrics(per_source=False)
+    metrics.saw(ENDPOINT, cycle(*ROWS), [REPORT])
+    assert b"worker" not in metrics.page()
