@@ -136,7 +136,11 @@ class Operator:
     def writes(self) -> int:
         with urllib.request.urlopen(f"{self._base}/metrics", timeout=20) as answer:
             lines = answer.read().decode().splitlines()
-        return sum(int(float(line.split()[-1])) for line in lines if line.startswith("mx_operator_writes_total"))
+        return sum(
+            int(float(line.split()[-1]))
+            for line in lines
+            if line.startswith("mx_operator_writes_total") and "accepted" in line
+        )
 
     @property
     def peak_mb(self) -> float:
@@ -231,11 +235,11 @@ async def measure(count: int, folder: pathlib.Path) -> list[Phase]:
                 await operator.cycles(2, 60)
             if not await operator.calm(240):
                 raise SystemExit(f"never calm: {operator.status()}")
-            return [
-                await phase(fleet, operator, "0 %", 0.0, 5),
-                await phase(fleet, operator, "1 %", 0.01, 5),
-                await phase(fleet, operator, "100 %", 1.0, 5),
-            ]
+            phases = []
+            for name, share in (("0 %", 0.0), ("1 %", 0.01), ("100 %", 1.0)):
+                phases.append(await phase(fleet, operator, name, share, 5))
+                show(phases[-1])
+            return phases
 
 
 async def phase(fleet: Fleet, operator: Operator, name: str, share: float, cycles: int) -> Phase:
@@ -256,13 +260,15 @@ async def phase(fleet: Fleet, operator: Operator, name: str, share: float, cycle
     )
 
 
-def show(phases: list[Phase]) -> None:
-    print("sources  changed  cycle median  longest     writes (changed)   peak memory")
-    for one in phases:
-        print(
-            f"{one.sources:7,d} {one.changed:>8} {one.median_s:11.3f} s {one.longest_s:8.3f} s"
-            f" {one.writes:10,d} ({one.expected_writes:,d}) {one.peak_mb:12.1f} MB"
-        )
+HEADER = "sources  changed  cycle median  longest     writes (changed)   peak memory"
+
+
+def show(one: Phase) -> None:
+    print(
+        f"{one.sources:7,d} {one.changed:>8} {one.median_s:11.3f} s {one.longest_s:8.3f} s"
+        f" {one.writes:10,d} ({one.expected_writes:,d}) {one.peak_mb:12.1f} MB",
+        flush=True,
+    )
 
 
 def missed(phases: list[Phase]) -> list[str]:
@@ -285,10 +291,10 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
     arguments = parser.parse_args()
     phases: list[Phase] = []
+    print(HEADER, flush=True)
     for count in arguments.sources:
         with tempfile.TemporaryDirectory() as folder:
             phases += asyncio.run(measure(count, pathlib.Path(folder)))
-    show(phases)
     if arguments.json:
         pathlib.Path(arguments.json).write_text(json.dumps([dataclasses.asdict(one) for one in phases], indent=1))
     for miss in missed(phases):
