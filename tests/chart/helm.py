@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import os
 import pathlib
 import subprocess
@@ -65,8 +67,20 @@ class Helm:
             HelmError: The values or the templates do not work.
         """
         files = [f"--values={VALUES / f'{value}.yaml' if isinstance(value, str) else value}" for value in values]
-        text = self.run("template", release, str(chart), f"--namespace={namespace}", *files, *arguments)
-        return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+        command = ("template", release, str(chart), f"--namespace={namespace}", *files, *arguments)
+        rendered = _rendered(self, command, _state(chart))
+        return list(json.loads(rendered))
+
+
+@functools.cache
+def _rendered(helm: Helm, command: tuple[str, ...], state: int) -> str:
+    # Remembered as JSON: many tests look at the same objects, and each may change its own.
+    documents = yaml.load_all(helm.run(*command), yaml.CSafeLoader)
+    return json.dumps([document for document in documents if document])
+
+
+def _state(chart: pathlib.Path) -> int:
+    return hash(tuple((path, path.stat().st_mtime_ns) for path in chart.rglob("*") if path.is_file()))
 
 
 def find(major: int) -> Helm | None:

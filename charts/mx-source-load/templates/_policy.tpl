@@ -22,3 +22,11 @@ meta.helm.sh/release-namespace: {{ .Release.Namespace | quote }}
 helm.sh/hook: pre-upgrade
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
+
+{{/* How often this chart has the exporters scraped; empty where it does not, or leaves it to Prometheus. */}}
+{{- define "mx.scrapeInterval" -}}
+{{- $exporter := .Values.exporter -}}
+{{- if $exporter.enabled -}}
+{{- if $exporter.podMonitor.enabled }}{{ $exporter.podMonitor.interval }}{{ else if $exporter.serviceMonitor.enabled }}{{ $exporter.serviceMonitor.interval }}{{ end -}}
+{{- end -}}
+{{- end -}}
