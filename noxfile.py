@@ -26,7 +26,7 @@ nox.options.default_venv_backend = "venv"
 def wire_and_selector(session: nox.Session, protobuf: str) -> None:
     """Test proto/ and selector/ with one protobuf."""
     pinned = f"protobuf=={PROTOBUFS[protobuf]}"
-    session.install("-e", ".[selector,server]", pinned, *_test_tools())
+    session.install("-e", ".[selector]", pinned, *_test_tools())
     # The released client is a peer of the tests; its dependencies start at torch.
     session.install("--no-deps", "-r", "tests/requirements-released.txt")
     session.run("python", "-c", "from google.protobuf import __version__ as v; print('protobuf', v)")

@@ -98,7 +98,8 @@ def hash_only(rows: Sequence[Any]) -> Callable[[], object]:
 
 def compare(n: int, shape: str) -> list[Cell]:
     rows = listed(loads(shape, n))
-    selectors = released.module("source_selection").SELECTORS
+    selection = released.module("source_selection")
+    selectors = {"load_aware": selection.LoadAwareSelector, "rendezvous_hash": selection.RendezvousHashSelector}
     context = types.SimpleNamespace(
         identity=types.SimpleNamespace(model_name=TARGET.model_name), worker_id=TARGET.worker_id, worker_rank=0
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -10,11 +12,13 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import pytest
 
 from mx_lab.processes import free_port, wait_until
 from mx_selector.cli import main
 from mx_wire import (
+    ListSourcesRequest,
     P2pServiceStub,
     PublishMetadataRequest,
     SourceIdentity,
@@ -22,13 +26,23 @@ from mx_wire import (
     UpdateStatusRequest,
     WorkerMetadata,
     channel,
+    mx_source_id,
 )
+from tests.selector.rows import row
+from tests.selector.servers import serving
 
 READY = SourceStatus.SOURCE_STATUS_READY
 LOADS = {"hot": 0.95, "calm": 0.1, "idle": 0.0, "untold": None}
+LLAMA = SourceIdentity(model_name="llama", dtype="bfloat16")
+SOURCES: list[tuple[SourceIdentity, str, float | None, int]] = [
+    *((LLAMA, worker_id, load, 0) for worker_id, load in LOADS.items()),
+    (SourceIdentity(model_name="llama", dtype="float8"), "fp8", 0.2, 0),
+    (SourceIdentity(model_name="qwen"), "q0", 0.3, 0),
+    (SourceIdentity(model_name="qwen"), "q1", 0.3, 1),
+]
 
 
-def publish(stub: P2pServiceStub, identity: SourceIdentity, worker_id: str, load: float | None, rank: int = 0) -> str:
+def publish(stub: P2pServiceStub, identity: SourceIdentity, worker_id: str, load: float | None, rank: int) -> None:
     worker = WorkerMetadata(worker_rank=rank)
     done = stub.PublishMetadata(
         PublishMetadataRequest(identity=identity, worker=worker, worker_id=worker_id), timeout=5
@@ -37,11 +51,19 @@ def publish(stub: P2pServiceStub, identity: SourceIdentity, worker_id: str, load
     if load is not None:
         update.source_load = load
     assert stub.UpdateStatus(update, timeout=5).success
-    return done.mx_source_id
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+def answers(stub: P2pServiceStub) -> bool:
+    try:
+        stub.ListSources(ListSourcesRequest(), timeout=1)
+    except grpc.RpcError:  # not up yet
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def embedded_server() -> Iterator[str]:
+    """The project's own server, with sources published through it."""
     address = f"127.0.0.1:{free_port()}"
     program = pathlib.Path(sys.executable).parent / "mx-server"
     metrics = f"127.0.0.1:{free_port()}"
@@ -50,25 +72,29 @@ def server() -> Iterator[str]:
         with channel(address) as connection:
             stub = P2pServiceStub(connection)
             wait_until(lambda: answers(stub), 20, "the server")
-            for worker_id, load in LOADS.items():
-                publish(stub, SourceIdentity(model_name="llama", dtype="bfloat16"), worker_id, load)
-            publish(stub, SourceIdentity(model_name="llama", dtype="float8"), "fp8", 0.2)
-            publish(stub, SourceIdentity(model_name="qwen"), "q0", 0.3)
-            publish(stub, SourceIdentity(model_name="qwen"), "q1", 0.3, rank=1)
+            for identity, worker_id, load, rank in SOURCES:
+                publish(stub, identity, worker_id, load, rank)
         yield address
     finally:
         process.terminate()
         process.wait(20)
 
 
-def answers(stub: P2pServiceStub) -> bool:
-    from mx_wire import ListSourcesRequest
+@contextlib.contextmanager
+def listing_server() -> Iterator[str]:
+    """The same rows from a server that only lists, where the embedded one is not installed (a target's environment)."""
+    listed = [
+        row(worker_id, load, mx_source_id=mx_source_id(identity), model_name=identity.model_name, worker_rank=rank)
+        for identity, worker_id, load, rank in SOURCES
+    ]
+    with serving(listed) as (_, address):
+        yield address
 
-    try:
-        stub.ListSources(ListSourcesRequest(), timeout=1)
-    except Exception:  # noqa: BLE001 - not up yet
-        return False
-    return True
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with embedded_server() if importlib.util.find_spec("grpc_health") else listing_server() as address:
+        yield address
 
 
 @pytest.fixture(autouse=True)

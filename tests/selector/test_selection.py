@@ -11,26 +11,21 @@ import grpc
 import pytest
 
 import mx_selector
-from mx_lab.processes import free_port
 from mx_selector import Selection, Target, select_from, select_sources, telemetry
 from mx_selector.attempts import Attempt
 from mx_selector.telemetry import events
 from mx_selector.telemetry.families import Update
 from mx_selector.telemetry.recorder import Recorder
 from mx_wire import (
-    ListSourcesRequest,
-    ListSourcesResponse,
     MxSourceType,
-    P2pServiceServicer,
     P2pServiceStub,
     SourceIdentity,
-    SourceInstanceRef,
     SourceStatus,
-    add_p2p_service_to_server,
     channel,
 )
 from tests.parts import released
 from tests.selector.rows import ids, row, rows
+from tests.selector.servers import Servicer, serving
 
 IDENTITY = SourceIdentity(model_name="m", dtype="bfloat16")
 TARGET = Target("m", "t", 0, "cuda")
@@ -75,30 +70,10 @@ class Client:
         return types.SimpleNamespace(instances=self.instances)
 
 
-class Servicer(P2pServiceServicer):
-    def __init__(self, instances: Sequence[SourceInstanceRef]) -> None:
-        self.instances, self.requests = instances, list[ListSourcesRequest]()
-
-    def ListSources(self, request: ListSourcesRequest, context: Any) -> ListSourcesResponse:
-        self.requests.append(request)
-        return ListSourcesResponse(instances=self.instances)
-
-    def PublishMetadata(self, request: Any, context: Any) -> Any:
-        raise NotImplementedError
-
-    GetMetadata = UpdateStatus = PublishMetadata
-
-
 @pytest.fixture
 def served() -> Iterator[tuple[Servicer, str]]:
-    from concurrent import futures
-
-    servicer, server = Servicer(rows([0.9, 0.0])), grpc.server(futures.ThreadPoolExecutor(2))
-    add_p2p_service_to_server(servicer, server)
-    address = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{free_port()}')}"
-    server.start()
-    yield servicer, address
-    server.stop(None).wait()
+    with serving(rows([0.9, 0.0])) as running:
+        yield running
 
 
 MIXED = [

@@ -110,6 +110,7 @@ def test_another_versions_buckets_do_not_spoil_ours() -> None:
 @pytest.fixture
 def page(tmp_path: pathlib.Path) -> Iterator[sinks.PageSink]:
     sink = sinks.PageSink({"MX_METRICS_PORT": "0", "MX_METRICS_DIR": str(tmp_path / "shared")})
+    wait_until(lambda: sink._spool is not None, 10, "a place among the ranks")
     yield sink
     sink.close()
 
@@ -256,7 +257,7 @@ def test_without_a_folder_the_process_serves_itself(
     sink = sinks.PageSink({"MX_METRICS_PORT": "0", "MX_METRICS_DIR": str(tmp_path / "file" / "below")})
     sink.record([COUNT])
     assert 'result="ok"' in text(sink)
-    assert "only of this process" in caplog.text
+    wait_until(lambda: "only of this process" in caplog.text, 10, "the line")
     sink.close()
 
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 
 from mx_selector import settings
-from mx_selector.telemetry import events, sinks, spool
+from mx_selector.telemetry import events, sinks
 from mx_selector.telemetry.recorder import Recorder, Sink
 
 _lock = threading.Lock()
@@ -64,7 +64,6 @@ def _try(make: Callable[[], Sink]) -> Sink | None:
 def _after_fork() -> None:
     global _recorder, _lock
     _lock = threading.Lock()
-    spool.forget_threads()
     settings.forget_threads()
     if _recorder is not None:
         _recorder.close_after_fork()

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import pathlib
 import threading
-from typing import Any
+import time
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, start_http_server
 
@@ -18,45 +19,41 @@ from mx_selector import settings
 from mx_selector.telemetry import spool
 from mx_selector.telemetry.pages import Collector
 
+_GRACE_SECONDS: Final = 2.0
+
 
 class Endpoint:
-    """Serves `collector` as soon as this process may."""
+    """Serves `collector` as soon as this process may. A port of 0 is never served."""
 
-    def __init__(
-        self, collector: Collector, address: str, port: int, turn: pathlib.Path | None, retry_seconds: float
-    ) -> None:
+    def __init__(self, collector: Collector, address: str, port: int, retry_seconds: float) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(collector)  # type: ignore[arg-type, unused-ignore]
-        self._address, self._port, self._turn, self._retry = address, port, turn, retry_seconds
+        self._registry.register(collector)
+        self._address, self._port, self._retry = address, port, retry_seconds
         self._lock: int | None = None
         self._server: Any = None
         self._stopped = threading.Event()
 
-    def start(self) -> None:
-        """Wait for the turn and serve, in a thread that ends with the process."""
-        threading.Thread(target=self._run, name="mx-selector-metrics", daemon=True).start()
+    def serve(self, turn: pathlib.Path | None) -> None:
+        """Wait for the lock `turn`, if there is one, then for the port; returns when it is served, or closed."""
+        if self._port and turn is not None:
+            self._lock = spool.locked(turn)
+            os.ftruncate(self._lock, 0)  # for people who look into the folder: whose turn it is
+            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        grace = time.monotonic() + _GRACE_SECONDS
+        while self._port and not self._stopped.is_set() and not self._bind(patient=time.monotonic() < grace):
+            # Of a rank that was killed, the lock can be free a moment before its port is.
+            self._stopped.wait(0.01 if time.monotonic() < grace else self._retry)
 
-    def _run(self) -> None:
-        try:
-            if self._turn is not None:
-                self._lock = spool.locked(self._turn)
-            while not self._stopped.is_set() and not self._bind():
-                self._stopped.wait(self._retry)
-        except Exception as error:  # noqa: BLE001 - a thread of ours must not print a traceback into an engine's log
-            settings.say_once(f"metrics: no endpoint: {error!r}")
-
-    def _bind(self) -> bool:
+    def _bind(self, *, patient: bool) -> bool:
         try:
             self._server, _ = start_http_server(self._port, self._address, self._registry)
         except OSError as error:
-            settings.say_once(
-                f"metrics: {self._address}:{self._port} cannot be served ({error.strerror}); no rank of this pod has "
-                f"it, so something else does or it is not permitted: set MX_METRICS_PORT. Trying again meanwhile"
-            )
+            if not patient:
+                settings.say_once(
+                    f"metrics: {self._address}:{self._port} cannot be served ({error.strerror}); no rank of this pod "
+                    f"has it, so something else does or it is not permitted: set MX_METRICS_PORT. Trying on"
+                )
             return False
-        if self._lock is not None:  # for people who look into the folder: who serves
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
         settings.logger.info("metrics of all ranks are served on %s:%d", self._address, self._port)
         return True
 

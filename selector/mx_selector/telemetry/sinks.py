@@ -25,35 +25,58 @@ _KINDS = values.kinds_of(families.ALL)
 
 
 class PageSink:
-    """Keeps this process' values, shares them with the other ranks, and serves everybody's when it is its turn."""
+    """Keeps this process' values, shares them with the other ranks, and serves everybody's when it is its turn.
+
+    Joining the others and serving happen in a thread: whoever records waits for nobody.
+    """
 
     def __init__(self, environ: settings.Environment) -> None:
         from mx_selector.telemetry import endpoint, pages
 
+        port, named = settings.metrics_port(environ), environ.get("MX_METRICS_DIR")
         self._values = values.Values()
+        self._folder, self._shared = pathlib.Path(named or _default_folder(port)), bool(named)
+        self._spool: Spool | None = None
         self._writing = threading.Lock()
-        port, shared = settings.metrics_port(environ), environ.get("MX_METRICS_DIR")
-        folder = pathlib.Path(shared or _default_folder(port))
-        self._spool = _join(folder, shared=bool(shared))
         self._endpoint = endpoint.Endpoint(
             pages.Collector(families.ALL, self.read),
             environ.get("MX_METRICS_ADDRESS") or _EVERY_ADDRESS,
             port,
-            folder / "turn" if self._spool else None,
             settings.bind_retry_seconds(environ),
         )
-        if port:
-            self._endpoint.start()
+        threading.Thread(target=self._run, name="mx-selector-metrics", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.join()
+            self._endpoint.serve(self._folder / "turn" if self._spool else None)
+        except Exception as error:  # noqa: BLE001 - a thread of ours must not print a traceback into an engine's log
+            settings.say_once(f"metrics: no endpoint: {error!r}")
+
+    def join(self) -> None:
+        """Take a place among the ranks and show them what was recorded so far."""
+        try:
+            spool = Spool(self._folder, _KINDS, shared=self._shared)
+        except OSError as error:
+            settings.say_once(f"metrics: only of this process, not of the other ranks: {error}")
+            return
+        with self._writing:
+            self._spool = spool
+        self._share()
 
     def record(self, updates: Sequence[Update]) -> None:
-        """Keep them and tell the other ranks."""
+        """Keep them and show them to the other ranks."""
         self._values.record(updates)
-        if self._spool is not None:
-            with self._writing:
-                try:
-                    self._spool.write(self._values.snapshot())
-                except OSError as error:  # kept here, and written with the next record
-                    settings.say_once(f"metrics: cannot be shared with the other ranks for now: {error}")
+        self._share()
+
+    def _share(self) -> None:
+        with self._writing:
+            if self._spool is None:
+                return
+            try:
+                self._spool.write(self._values.snapshot())
+            except OSError as error:  # kept here, and written with the next record
+                settings.say_once(f"metrics: cannot be shared with the other ranks for now: {error}")
 
     def read(self) -> Snapshot:
         """The values of all ranks at this moment."""
@@ -75,14 +98,6 @@ class PageSink:
 
 def _default_folder(port: int) -> str:
     return os.path.join(tempfile.gettempdir(), f"mx-selector-{os.geteuid()}-{port}")
-
-
-def _join(folder: pathlib.Path, *, shared: bool) -> Spool | None:
-    try:
-        return Spool(folder, _KINDS, shared=shared)
-    except OSError as error:
-        settings.say_once(f"metrics: only of this process, not of the other ranks: {error}")
-        return None
 
 
 class OpenTelemetrySink:

@@ -7,16 +7,12 @@ locks: they do not pass to forked children, and they work across the PID namespa
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import pathlib
 import secrets
 import stat
-import threading
-import time
-from collections.abc import Iterator
 from typing import Final
 
 from mx_selector.telemetry import values
@@ -24,12 +20,11 @@ from mx_selector.telemetry.families import Kind
 from mx_selector.telemetry.values import Snapshot
 
 _GONE: Final = "gone.json"
-_PATIENCE: Final = 2.0  # a load must not wait longer than this for its metrics, nor a scrape
-_threads = threading.Lock()
+_REMEMBERED: Final = 1_000  # names of ended processes
 
 
 class Spool:
-    """This process' place in the folder.
+    """This process' place in the folder; waits while another process takes its own.
 
     Args:
         folder: Made when missing.
@@ -46,10 +41,13 @@ class Spool:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not shared:
             _check_ours(folder)
-        with self._mutex():
+        mutex = locked(folder / "mutex")  # one at a time joins
+        try:
             self._sweep()
             self._lock = locked(folder / f"{self._name}.lock")
             self.write({})
+        finally:
+            os.close(mutex)
 
     def write(self, snapshot: Snapshot) -> None:
         """Replace this process' values.
@@ -60,11 +58,14 @@ class Spool:
         self._replace(f"{self._name}.json", {"values": values.dump(snapshot)})
 
     def others(self) -> list[Snapshot]:
-        """The values of all other processes of this run; of ended ones what adds up, not what described them."""
-        with self._mutex():
-            gone, absorbed = self._gone()
-            names = [n for n in self._members() if n != self._name and n not in absorbed]
-            return [gone, *(self._read(n) if self._lives(n) else self._remains(n) for n in names)]
+        """The values of all other processes of this run; of ended ones what adds up, not what described them.
+
+        Takes no lock, so that nobody's joining delays a scrape: what is folded meanwhile is dropped by its name.
+        """
+        names = [name for name in self._members() if name != self._name]
+        read = {name: self._read(name) if self._lives(name) else self._remains(name) for name in names}
+        gone, absorbed = self._gone()  # last: it holds whatever vanished since the names were listed
+        return [gone, *(snapshot for name, snapshot in read.items() if name not in absorbed)]
 
     def close(self) -> None:
         """Give up the place, as ending the process would; in a forked child, which has none, only close the file."""
@@ -75,19 +76,21 @@ class Spool:
         names = self._members()
         ended = [name for name in names if not self._lives(name)]
         if len(ended) == len(names):
-            ended = names
             (self._folder / _GONE).unlink(missing_ok=True)
         elif ended:
-            gone, absorbed = self._gone()
-            fresh = [name for name in ended if name not in absorbed]
-            total = values.merge([gone, *(self._remains(name) for name in fresh)], self._kinds)
-            # The names go with the sum, so that a crash before the files are deleted counts nothing twice.
-            self._replace(_GONE, {"values": values.dump(total), "absorbed": ended})
+            self._fold(ended)
         for name in ended:
             for suffix in (".json", ".lock"):
                 (self._folder / f"{name}{suffix}").unlink(missing_ok=True)
             for unfinished in self._folder.glob(f"{name}.json.*.new"):
                 unfinished.unlink(missing_ok=True)
+
+    def _fold(self, ended: list[str]) -> None:
+        gone, absorbed = self._gone()
+        fresh = [name for name in ended if name not in absorbed]
+        total = values.merge([gone, *(self._remains(name) for name in fresh)], self._kinds)
+        # The names go with the sum: neither a crash before the files are deleted nor a scrape in between counts twice.
+        self._replace(_GONE, {"values": values.dump(total), "absorbed": [*absorbed, *fresh][-_REMEMBERED:]})
 
     def _members(self) -> list[str]:
         return sorted(path.stem for path in self._folder.glob("rank-*.lock"))
@@ -128,56 +131,15 @@ class Spool:
         new.write_text(json.dumps(content), encoding="utf-8")
         new.replace(self._folder / name)
 
-    @contextlib.contextmanager
-    def _mutex(self) -> Iterator[None]:
-        with _threads:  # record locks belong to the process: its threads must take turns by themselves
-            file = locked(self._folder / "mutex", _PATIENCE)
-            try:
-                yield
-            finally:
-                os.close(file)
 
-
-def locked(path: pathlib.Path, patience: float | None = None) -> int:
-    """An open file on which this process holds the lock. Closing the file gives it up.
-
-    Args:
-        path: Made when missing.
-        patience: Seconds to wait for whoever holds it; None means as long as it takes.
-
-    Raises:
-        OSError: The file cannot be opened, or the lock was not to be had in time (TimeoutError).
-    """
+def locked(path: pathlib.Path) -> int:
+    """An open file on which this process holds the lock; waits for it. Closing the file gives it up."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        _lock(file, patience)
-    except OSError:
-        os.close(file)
-        raise
+    fcntl.lockf(file, fcntl.LOCK_EX)
     return file
-
-
-def _lock(file: int, patience: float | None) -> None:
-    if patience is None:
-        fcntl.lockf(file, fcntl.LOCK_EX)
-        return
-    end = time.monotonic() + patience
-    while True:
-        with contextlib.suppress(BlockingIOError, PermissionError):  # the two ways of saying that it is held
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        if time.monotonic() >= end:
-            raise TimeoutError(f"another rank holds the lock of the metrics folder for {patience:g} s: is it stopped?")
-        time.sleep(0.005)
 
 
 def _check_ours(folder: pathlib.Path) -> None:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise PermissionError(f"{folder} belongs to somebody else: name a folder in MX_METRICS_DIR")
-
-
-def forget_threads() -> None:
-    """In a forked child: a lock that another thread of the parent held would never be given up here."""
-    global _threads
-    _threads = threading.Lock()
