@@ -4,3 +4,12 @@
 and the alerts. Both speak through `promql` (expressions), `house` (how panels look) and `grid` (where they go), so that
 a panel is one statement. The generated files are committed; `scripts/check` fails when they are not up to date.
 """
+
+import warnings
+
+with warnings.catch_warnings():
+    # On import the SDK recommends its newer schema, which Grafana 12 and later read; all of them read this one.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import grafana_foundation_sdk.builders.dashboard
+    import grafana_foundation_sdk.models.dashboard
+    import grafana_foundation_sdk.models.dashboardv2beta1  # noqa: F401

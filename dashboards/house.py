@@ -11,7 +11,7 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import common as shared
 from grafana_foundation_sdk.builders import dashboard as boards
-from grafana_foundation_sdk.builders import heatmap, prometheus, stat, statetimeline, table, text, timeseries
+from grafana_foundation_sdk.builders import heatmap, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models import heatmap as heatmap_model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
@@ -146,6 +146,7 @@ def lines(
     at_least: float | None = None,
     stacked: bool = False,
     limit: float | None = None,
+    dashed: str = "",
     calcs: Sequence[str] = ("lastNotNull", "max"),
     legend: str = "table",
 ) -> dashboard.Panel:
@@ -159,6 +160,7 @@ def lines(
         at_least: Let the axis reach this high, so that a flat zero looks like one.
         stacked: Add the series up.
         limit: Draw a dashed line there.
+        dashed: The series of this name, as a regular expression, are there to compare with: dashed.
         calcs: Columns of the legend.
         legend: `table` below with columns, or a `list`.
     """
@@ -174,7 +176,7 @@ def lines(
         .unit(unit)
         .min(0)
         .line_width(1)
-        .fill_opacity(30 if stacked else 8)
+        .fill_opacity(30 if stacked else 0)
         .show_points(common.VisibilityMode.NEVER)
         .span_nulls(False)
         .color_scheme(_color(dashboard.FieldColorModeId.PALETTE_CLASSIC))
@@ -188,9 +190,12 @@ def lines(
         panel = panel.axis_soft_max(at_least)
     if stacked:
         panel = panel.stacking(shared.StackingConfig().mode(common.StackingMode.NORMAL).group("A"))
+    if dashed:
+        style = dashboard.DynamicConfigValue(id_val="custom.lineStyle", value={"fill": "dash", "dash": [6, 6]})
+        panel = panel.override_by_regexp(dashed, [style])
     if limit is not None:
-        dashed = shared.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
-        panel = panel.thresholds(_steps(((None, "transparent"), (limit, "orange")))).thresholds_style(dashed)
+        line = shared.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
+        panel = panel.thresholds(_steps(((None, "transparent"), (limit, "orange")))).thresholds_style(line)
     return _finished(panel.build())
 
 
@@ -296,11 +301,6 @@ def _properties(column: Column) -> list[dashboard.DynamicConfigValue]:
         properties.append(dashboard.DynamicConfigValue(id_val="color", value={"mode": "thresholds"}))
         properties.append(dashboard.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}))
     return properties
-
-
-def note(title: str, markdown: str) -> dashboard.Panel:
-    """Text, for what a number cannot say."""
-    return text.Panel().title(title).description("How to read this dashboard.").content(markdown).build()
 
 
 def _finished(panel: dashboard.Panel) -> dashboard.Panel:

@@ -305,7 +305,7 @@ def _writes() -> dashboard.Panel:
     return house.lines(
         Words(
             "Writes by result",
-            "A second. refused: the row is gone; denied: credentials; failed: no answer; unsent: too late, never sent. "
+            "A second. refused: the row is gone; denied: credentials; failed: no answer. "
             "Metric: `mx_operator_writes_total`.",
             "No write yet, or no operator is scraped",
         ),

@@ -26,7 +26,8 @@ from dashboards.names import (
 from dashboards.promql import LINES, WINDOW, cumulative, greatest, leading, named, pulled, quantile, select, total
 
 _RATIO: Final = ((None, "green"), (1.25, "orange"), (2, "red"))
-_AGE: Final = ((None, "green"), (20, "orange"), (45, "red"))
+#: A row is stamped by each heartbeat (30 s) and each write; an unchanged load is not written again.
+_AGE: Final = ((None, "green"), (35, "orange"), (60, "red"))
 _SHARE: Final = ((None, "green"), (0.05, "orange"), (0.15, "red"))
 _DECILES: Final = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1")
 
@@ -141,8 +142,8 @@ def _answers() -> list[dashboard.Panel]:
         house.number(
             Words(
                 "Load age p95",
-                f"How old the load was that targets chose by in the last {WINDOW}, at the 95th percentile. "
-                "Metric: `mx_selector_chosen_load_age_seconds`.",
+                f"How old the load was that targets chose by in the last {WINDOW}, at the 95th percentile; up to "
+                "a heartbeat's interval is right. Metric: `mx_selector_chosen_load_age_seconds`.",
                 NEEDS_SELECTOR,
             ),
             [Query(quantile(0.95, (), _AGES), instant=True)],
@@ -266,6 +267,7 @@ def _busy_share() -> dashboard.Panel:
         ],
         unit="percentunit",
         calcs=("lastNotNull", "mean"),
+        dashed="/^share of/",
     )
 
 
@@ -289,8 +291,8 @@ def _chosen_age() -> dashboard.Panel:
     return house.lines(
         Words(
             "Age of the load that targets chose by",
-            "From the server's stamp to the selection. Above about 10 s look at MX / Pipeline health. "
-            "Metric: `mx_selector_chosen_load_age_seconds`.",
+            "From the server's stamp to the selection. Up to a heartbeat's interval is right: a load that has not "
+            "changed is not written again. Metric: `mx_selector_chosen_load_age_seconds`.",
             NEEDS_SELECTOR,
         ),
         [Query(quantile(q, (), _AGES), f"p{100 * q:g}") for q in (0.5, 0.95, 0.99)],
@@ -343,7 +345,7 @@ def _first_token() -> dashboard.Panel:
     return house.lines(
         Words(
             "Time to first token",
-            "By engine, 99th percentile and median over 5 minutes; dotted the 99th percentile of the time chosen as "
+            "By engine, 99th percentile and median over 5 minutes; dashed the 99th percentile of the time chosen as "
             "before. Metric: `vllm:time_to_first_token_seconds`, `sglang:time_to_first_token_seconds`.",
             house.RULES,
         ),
@@ -353,6 +355,7 @@ def _first_token() -> dashboard.Panel:
             Query(quantile(0.99, ("engine",), _HOUR_BEFORE), "{{engine}} p99 before"),
         ],
         unit="s",
+        dashed="/before$/",
     )
 
 
