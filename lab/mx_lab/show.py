@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mx_lab.fleet import Busy, LabSource
-from mx_lab.results import Evidence, Hop, PolicyResult, Verdict, saving
+from mx_lab.results import Evidence, Hop, PolicyResult, Verdict, expected_saving, saving
 from mx_lab.settings import POLICIES, Settings
 
 
@@ -71,8 +71,11 @@ def report(results: Sequence[PolicyResult], hops: Sequence[Hop], followed: str, 
         way.add_column(title, justify=justify)  # type: ignore[arg-type]
     for hop in hops:
         way.add_row(hop.station, _number(hop.value, ".3f"), _number(hop.age, ".1f"), hop.note)
-    less = saving(results)
-    lines = [Text(f"Mean transfer time under load_aware: {less:.1%} below random.")] if less is not None else []
+    less, expected = saving(results), expected_saving(results)
+    lines = []
+    if less is not None and expected is not None:
+        said = f"Transfer time under load_aware: {less:.1%} below random in the mean; {expected:.1%} from shares alone."
+        lines.append(Text(said))
     return Group(shares, Text(), way, Text(), *lines, _verdict(verdict))
 
 
@@ -110,6 +113,7 @@ def write_json(
         "settings": options,
         "policies": [dataclasses.asdict(result) for result in results],
         "transfer_time_below_random": saving(results),
+        "expected_below_random": expected_saving(results),
         "hops": [dataclasses.asdict(hop) for hop in hops],
         "evidence": dataclasses.asdict(evidence),
         "verdict": dataclasses.asdict(verdict),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mx_lab.fleet import Busy, make_fleet
-from mx_lab.results import Evidence, judge, policy_results, saving
+from mx_lab.results import Evidence, expected_saving, judge, policy_results, saving
 from mx_lab.targets import Choice, Transfer
 
 FLEET = make_fleet(sources=8, nodes=4, busy_nic=1, busy_kv=1, network=20, seed=1)
@@ -83,3 +83,8 @@ def test_times_are_those_of_the_pulls_of_each_policy() -> None:
     assert (times.mean, times.p50) == pytest.approx((0.3, 0.3))
     assert results["rendezvous_hash"].times is None
     assert saving(list(results.values())) == pytest.approx(1 - 0.1 / 0.3)
+
+
+def test_the_expected_saving_is_the_authors_arithmetic() -> None:
+    made = [*choices("random", 369, 631), *choices("load_aware", 0, 1000), *choices("rendezvous_hash", 1, 1)]
+    assert expected_saving(policy_results(FLEET, made, [])) == pytest.approx(0.676, abs=0.0005)
