@@ -130,8 +130,6 @@ def settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Setti
     path = arguments.config or environ.get("MX_EXPORTER_CONFIG")
     file = Section.document(read(pathlib.Path(path), "a configuration file") if path else "{}", path or "")
     given = {option.name: _given(option, arguments, environ, file) for option in OPTIONS}
-    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        raise ConfigurationError("OTEL_SDK_DISABLED is true: unset it, the SDK makes the page")
     host, port = _address(given["listen"])
     made = Settings(
         host=host,

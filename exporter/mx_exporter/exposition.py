@@ -1,9 +1,9 @@
 """Families to pages: OpenTelemetry's data model, its Prometheus reader, and pages kept ready between two ticks.
 
-The points come straight from a snapshot instead of through the SDK's instruments. The SDK keeps an aggregation for
-every label set that an observable instrument ever reported and, from 2000 on, folds all new ones into one series; on a
-node where pods come and go that ends in nothing but overflow. A snapshot's points are made and forgotten together.
-What never changes (`mx_build_info`) is an ordinary instrument, and readers add the snapshot to what the SDK collects.
+The points come straight from a snapshot instead of through the SDK's meter provider and its instruments. The SDK keeps
+an aggregation for every label set that an observable instrument ever reported and, from 2000 on, folds all new ones
+into one series; on a node where pods come and go that ends in nothing but overflow. A snapshot's points are made and
+forgotten together. (Its meter provider also runs threads in every child that the process forks.)
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from __future__ import annotations
 import gzip
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.metrics import Observation
-from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Gauge,
@@ -33,7 +31,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from mx_exporter.snapshot import Snapshot
-from mx_exporter.telemetry import Family, build_info, families
+from mx_exporter.telemetry import Family, families
 
 _SCOPE = InstrumentationScope("mx_exporter", "")
 _LARGEST_INTEGER = 2**63 - 1  # OTLP's integers are signed
@@ -67,32 +65,6 @@ def _number(value: float) -> float:
     return float(value) if value > _LARGEST_INTEGER else value
 
 
-def joined(collected: MetricsData, added: MetricsData) -> MetricsData:
-    """What the SDK collected with what a snapshot adds to it."""
-    return MetricsData([*collected.resource_metrics, *added.resource_metrics])
-
-
-class _PageReader(PrometheusMetricReader):
-    """OpenTelemetry's Prometheus reader; adds a snapshot's points to what the SDK collects."""
-
-    def __init__(self, registry: CollectorRegistry, added: Callable[[], MetricsData]) -> None:
-        self._added = added
-        super().__init__(registry=registry, scope_info_enabled=False)
-
-    def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> None:
-        super()._receive_metrics(joined(metrics_data, self._added()), timeout_millis, **kwargs)
-
-
-def provider(resource: Resource, readers: Sequence[MetricReader]) -> MeterProvider:
-    """A meter provider with what never changes: the build."""
-    made = MeterProvider(readers, resource, shutdown_on_exit=False)
-    observe = [Observation(1, dict(build_info()))]
-    made.get_meter("mx_exporter").create_observable_gauge(
-        "mx.build.info", [lambda _options: observe], description="1; what is running."
-    )
-    return made
-
-
 class Pages:
     """The pages of the current snapshot, rendered once per tick and form and then served from memory."""
 
@@ -104,10 +76,11 @@ class Pages:
         self._cache: dict[tuple[str, bool], tuple[Snapshot, bytes, str]] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._data: MetricsData | None = None
-        self._provider = provider(resource, [_PageReader(self._registry, self._current)])
+        reader = PrometheusMetricReader(registry=self._registry, scope_info_enabled=False)
+        # What a meter provider does with a reader; the SDK has no other way in for points made elsewhere.
+        reader._set_collect_callback(self._collected)  # type: ignore[arg-type]  # the SDK's own annotation is off
 
-    def _current(self) -> MetricsData:
-        assert self._data is not None
+    def _collected(self, _reader: MetricReader, timeout_millis: float = 10_000) -> MetricsData | None:
         return self._data
 
     def page(self, snapshot: Snapshot, accept: str = "", compressed: bool = False) -> tuple[bytes, str]:

@@ -6,39 +6,27 @@ by the SDK and dropped: the next push carries the present again.
 
 from __future__ import annotations
 
+import logging
 import pathlib
+import threading
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricsData, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.resources import Resource
 
 from mx_exporter.config import OtlpSettings
 from mx_exporter.documents import read
 from mx_exporter.errors import ConfigurationError
-from mx_exporter.exposition import joined, metrics_data, provider
+from mx_exporter.exposition import metrics_data
 from mx_exporter.snapshot import Snapshot
 from mx_exporter.telemetry import families
 
-
-class _PushReader(PeriodicExportingMetricReader):
-    """OpenTelemetry's periodic reader; adds a snapshot's points to what the SDK collects."""
-
-    def __init__(
-        self, exporter: MetricExporter, added: Callable[[], MetricsData | None], settings: OtlpSettings
-    ) -> None:
-        self._added = added
-        super().__init__(exporter, settings.interval * 1e3, settings.timeout * 1e3)
-
-    def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> None:
-        added = self._added()
-        if added is not None:
-            super()._receive_metrics(joined(metrics_data, added), timeout_millis, **kwargs)
+_LOG = logging.getLogger("mx_exporter")
 
 
 class Push:
-    """Pushes the present every interval, from a thread of the SDK's, until it is stopped."""
+    """Pushes the present every interval, from a thread of its own, until it is stopped."""
 
     def __init__(
         self, settings: OtlpSettings, resource: Resource, start: float, present: Callable[[], Snapshot | None]
@@ -59,27 +47,36 @@ class Push:
         self._start = start
         self._present = present
         self._exporter = _exporter(settings)
-        self._provider: MeterProvider | None = None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to push."""
-        self._provider = provider(self._resource, [_PushReader(self._exporter, self._data, self._settings)])
+        self._thread = threading.Thread(target=self._run, name="mx-otlp", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._settings.interval):
+            self.flush()
 
     def flush(self) -> None:
         """Push now and wait for it."""
-        if self._provider is not None:
-            self._provider.force_flush(int(self._settings.timeout * 1e3))
+        snapshot = self._present()
+        if snapshot is None:
+            return
+        data = metrics_data(families(snapshot), self._resource, self._start, snapshot.wall)
+        try:
+            self._exporter.export(data, timeout_millis=self._settings.timeout * 1e3)
+        except Exception:  # noqa: BLE001 - whatever a transport raises, the next push is tried all the same
+            _LOG.exception("OTLP: nothing was pushed to %s", self._settings.endpoint)
 
     def stop(self) -> None:
         """One last push, then no more."""
-        if self._provider is not None:
-            self._provider.shutdown(int(self._settings.timeout * 1e3))
-
-    def _data(self) -> MetricsData | None:
-        snapshot = self._present()
-        if snapshot is None:
-            return None
-        return metrics_data(families(snapshot), self._resource, self._start, snapshot.wall)
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(self._settings.timeout)
+            self.flush()
+            self._exporter.shutdown(self._settings.timeout * 1e3)
 
 
 def metrics_url(endpoint: str) -> str:

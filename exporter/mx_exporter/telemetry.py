@@ -172,6 +172,7 @@ def _own(snapshot: Snapshot) -> Iterator[Family]:
     yield single("mx.exporter.ports", "RDMA ports seen on this node.", "", len(snapshot.nics.statuses))
     yield single("mx.exporter.sources", "Sources that discovery knows on this node.", "", len(snapshot.sources))
     yield single("mx.exporter.discovery.age", "Since the sources were last confirmed.", "s", snapshot.discovery_age)
+    yield Family("mx.build.info", "1; what is running.", "", ((build_info(), 1),))
 
 
 def build_info() -> Attributes:

@@ -131,12 +131,6 @@ def test_a_file_that_cannot_be_meant_names_the_place(
     assert error.count("\n") == 1
 
 
-def test_a_switched_off_sdk_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    assert main([]) == 2
-    assert capsys.readouterr().err == "mx-exporter: OTEL_SDK_DISABLED is true: unset it, the SDK makes the page\n"
-
-
 def test_the_help_has_every_option_with_its_variable(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])

@@ -1,0 +1,232 @@
+"""Our HTTP server as its clients meet it: real sockets, logins, certificates, probes."""
+
+from __future__ import annotations
+
+import base64
+import concurrent.futures
+import contextlib
+import dataclasses
+import gzip
+import http.client
+import os
+import pathlib
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator, Mapping
+
+import pytest
+from opentelemetry.sdk.resources import Resource
+
+from mx_exporter.access import AuthSettings, Certificates, Gate, TlsSettings
+from mx_exporter.errors import ConfigurationError
+from mx_exporter.exposition import Pages
+from mx_exporter.serving import Server
+from mx_exporter.snapshot import Present
+from tests.exporter.looking import START, Clock, Looking
+from tests.exporter.trees import nodes
+
+
+@dataclasses.dataclass
+class Running:
+    """A running server and how to ask it."""
+
+    port: int
+    present: Present
+    clock: Clock
+    looking: Looking
+    context: ssl.SSLContext | None = None
+
+    def get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, http.client.HTTPMessage, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        if self.context:
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=5, context=self.context)
+        with contextlib.closing(connection):
+            connection.request("GET", path, headers=dict(headers or {}))
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read()
+
+
+@contextlib.contextmanager
+def serving(
+    tmp_path: pathlib.Path, auth: AuthSettings | None = None, tls: TlsSettings | None = None
+) -> Iterator[Running]:
+    looking = Looking(nodes.eight_rails(tmp_path / "node"))
+    present = Present(5.0, looking.clock)
+    certificates = Certificates.of(tls or TlsSettings())
+    pages = Pages(Resource({"service.name": "mx-exporter"}), START)
+    server = Server("127.0.0.1", 0, pages, present, Gate(auth or AuthSettings()), certificates)
+    try:
+        _, port = server.start()
+        yield Running(port, present, looking.clock, looking)
+    finally:
+        server.stop()
+
+
+def test_the_page_comes_plain_or_compressed_and_is_the_same(tmp_path: pathlib.Path) -> None:
+    with serving(tmp_path) as running:
+        assert running.get("/metrics")[0] == 503
+        running.present.put(running.looking.tick())
+        status, headers, body = running.get("/metrics")
+        assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        assert b"hw_network_up" in body
+        _, headers, packed = running.get("/metrics", {"Accept-Encoding": "gzip"})
+        assert headers["Content-Encoding"] == "gzip"
+        assert gzip.decompress(packed) == body
+        _, headers, body = running.get("/metrics", {"Accept": "application/openmetrics-text;version=1.0.0"})
+        assert headers["Content-Type"].startswith("application/openmetrics-text")
+        assert running.get("/nothing")[0] == 404
+        assert running.get("/")[0] == 200
+
+
+def test_probes_follow_the_sampling(tmp_path: pathlib.Path) -> None:
+    with serving(tmp_path) as running:
+        assert [running.get(path)[0] for path in ("/healthz", "/readyz")] == [503, 503]
+        snapshot = running.looking.tick()
+        running.present.put(dataclasses.replace(snapshot, discovery_age=None))
+        assert [running.get(path)[0] for path in ("/healthz", "/readyz")] == [200, 503]
+        running.present.put(snapshot)
+        assert [running.get(path)[0] for path in ("/healthz", "/readyz")] == [200, 200]
+        running.clock.now += 6
+        assert running.get("/healthz")[::2] == (503, b"last sample 6.0 s ago\n")
+        assert running.get("/readyz")[0] == 200  # not sampling is for a restart, not for being left out
+        assert b"sampler_stalled" not in running.get("/metrics")[2]  # there is no source to say it of
+        assert b"hw_network_up" not in running.get("/metrics")[2]
+
+
+def basic(login: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(login.encode()).decode()}
+
+
+def test_either_login_opens_the_page_and_nothing_else_does(tmp_path: pathlib.Path) -> None:
+    users, token = tmp_path / "users", tmp_path / "token"
+    users.write_text("prom:s3cret\nother:pässword\n")
+    token.write_text("t0ken\n")
+    with serving(tmp_path, AuthSettings(users, token)) as running:
+        running.present.put(running.looking.tick())
+        for headers in (basic("prom:s3cret"), basic("other:pässword"), {"Authorization": "Bearer t0ken"}):
+            assert running.get("/metrics", headers)[0] == 200
+        wrong: list[dict[str, str]] = [
+            {},
+            basic("prom:wrong"),
+            basic("prom:"),
+            basic(""),
+            {"Authorization": "Bearer t0ken2"},
+            {"Authorization": "Bearer "},
+            {"Authorization": "Basic not-base64!"},
+            {"Authorization": "Basic t0ken"},
+            {"Authorization": "Bearer prom:s3cret"},
+        ]
+        for headers in wrong:
+            status, answered, _ = running.get("/metrics", headers)
+            assert (status, answered["WWW-Authenticate"]) == (401, 'Basic realm="mx-exporter", Bearer'), headers
+        assert running.get("/healthz")[0] == 200  # the kubelet has no login
+
+
+def test_a_rotated_login_counts_at_once_and_a_lost_one_opens_nothing(tmp_path: pathlib.Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+    gate = Gate(AuthSettings(bearer_token_file=token))
+    assert gate.allows("Bearer old")
+    token.write_text("newer")
+    assert [gate.allows(f"Bearer {text}") for text in ("old", "newer")] == [False, True]
+    token.unlink()
+    assert [gate.allows(f"Bearer {text}") for text in ("old", "newer", "")] == [False, False, False]
+    token.write_text("back")
+    assert gate.allows("bearer back")
+
+
+def test_an_empty_or_missing_login_is_said_at_start(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ConfigurationError, match="name a token that can be read"):
+        Gate(AuthSettings(bearer_token_file=tmp_path / "none"))
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(ConfigurationError, match="empty: put the login in"):
+        Gate(AuthSettings(basic_file=tmp_path / "empty"))
+
+
+def certificate(folder: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.Path]:
+    """A self-signed certificate for 127.0.0.1 and its key."""
+    cert, key = folder / f"{name}.crt", folder / f"{name}.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return cert, key
+
+
+def test_tls_with_a_certificate_that_is_rotated(tmp_path: pathlib.Path) -> None:
+    cert, key = certificate(tmp_path, "first")
+    settings = TlsSettings(cert, key)
+    certificates = Certificates.of(settings)
+    assert certificates is not None
+    with serving(tmp_path, tls=settings) as running:
+        running.present.put(running.looking.tick())
+        running.context = ssl.create_default_context(cafile=str(cert))
+        assert running.get("/metrics")[0] == 200
+        running.context = ssl.create_default_context()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            running.get("/metrics")
+    before = certificates.context
+    other_cert, other_key = certificate(tmp_path, "second")
+    os.replace(other_cert, cert)
+    certificates.refresh()  # the key does not fit yet: the old pair goes on
+    os.replace(other_key, key)
+    certificates.refresh()
+    assert certificates.context is before
+    assert certificates._stamp == certificates._stamped()
+
+
+def test_clients_can_be_asked_for_certificates(tmp_path: pathlib.Path) -> None:
+    cert, key = certificate(tmp_path, "server")
+    client, client_key = certificate(tmp_path, "client")
+    with serving(tmp_path, tls=TlsSettings(cert, key, client)) as running:
+        running.present.put(running.looking.tick())
+        running.context = ssl.create_default_context(cafile=str(cert))
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+            running.get("/metrics")
+        running.context.load_cert_chain(client, client_key)
+        assert running.get("/metrics")[0] == 200
+
+
+def test_half_a_pair_or_no_certificate_is_said_at_start(tmp_path: pathlib.Path) -> None:
+    cert, key = certificate(tmp_path, "server")
+    with pytest.raises(ConfigurationError, match="tls needs both certFile and keyFile"):
+        Certificates.of(TlsSettings(cert))
+    with pytest.raises(ConfigurationError, match=r"needs tls\.certFile"):
+        Certificates.of(TlsSettings(client_ca_file=cert))
+    with pytest.raises(ConfigurationError, match="give a PEM certificate and its key"):
+        Certificates.of(TlsSettings(key, key))
+    with pytest.raises(ConfigurationError, match="No such file"):
+        Certificates.of(TlsSettings(cert, tmp_path / "none"))
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: pathlib.Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = Server("127.0.0.1", port, Pages(Resource({})), Present(5.0), Gate(AuthSettings()))
+        with pytest.raises(ConfigurationError, match=rf"--listen 127.0.0.1:{port}: .*: choose another"):
+            server.start()
+        server.stop()
+
+
+def test_readers_at_the_same_time_read_the_same(tmp_path: pathlib.Path) -> None:
+    with serving(tmp_path) as running:
+        running.present.put(running.looking.tick())
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            assert len(set(pool.map(lambda _: running.get("/metrics")[2], range(64)))) == 1
+
+
+def test_a_client_that_sends_nothing_harms_nobody(tmp_path: pathlib.Path) -> None:
+    with serving(tmp_path) as running, contextlib.ExitStack() as stack:
+        running.present.put(running.looking.tick())
+        for _ in range(50):
+            idle = stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
+            idle.sendall(b"GET /metrics HTTP/1.1\r\nX-Endless: ")
+        assert running.get("/metrics")[0] == 200
+        with socket.create_connection(("127.0.0.1", running.port)) as rude:
+            rude.sendall(b"\x16\x03\x01 garbage\r\n\r\n")
+            assert rude.recv(100).startswith(b"HTTP/1.")
+        assert running.get("/metrics")[0] == 200
