@@ -56,12 +56,12 @@ class Section:
         except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError) as error:
             if isinstance(error, ConfigurationError):
                 raise
-            raise ConfigurationError(f"{source}: not YAML ({' '.join(str(error).split())[:200]}): mend it") from error
+            raise ConfigurationError(f"{source}: not YAML ({_short(str(error), 200)}): mend it") from error
 
     def fail(self, what: str, key: str | None = None) -> NoReturn:
         """Complain of this mapping or of one of its keys."""
         place = ".".join(part for part in (self._path, key) if part) or "the document"
-        raise ConfigurationError(f"{self._source}: {place}: {what}")
+        raise ConfigurationError(f"{self._source}: {_short(place, 120)}: {_short(what, 300)}")
 
     def take(self, key: str, kind: type[_T], default: _T) -> _T:
         """The value of `key`, of exactly this kind (a bool is no int); the default where it is absent or null."""
@@ -138,3 +138,9 @@ class Section:
 
 
 _KINDS: dict[type, str] = {str: "text", int: "a whole number", bool: "true or false", list: "a list", dict: "a mapping"}
+
+
+def _short(text: str, most: int) -> str:
+    """One line of bounded length, whatever somebody wrote into the file."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."

@@ -57,7 +57,7 @@ def found(pod: Mapping[str, Any], node: str, selected: bool) -> Found:
         return Found(None)
     if not (selected or "port" in annotations or _wants_accelerator(pod)):
         return Found(None)
-    complaints = [f"annotation {PREFIX}{name} is not known" for name in sorted(annotations.keys() - _KNOWN)]
+    complaints = [f"annotation {PREFIX + name[:63]!r} is not known" for name in sorted(annotations.keys() - _KNOWN)]
     try:
         own = tuple(_endpoints(pod, annotations))
     except ValueError as error:

@@ -131,8 +131,13 @@ class Engines:
         while True:
             began = self._clock()
             state = await self._attempt(reader, target)
-            pause = retries.delay(state.failures, self._settings.interval, self._settings.max_backoff)
+            pause = retries.delay(state.failures, self._settings.interval, self._longest(state))
             await asyncio.sleep(max(0.0, began + pause - self._clock()))
+
+    def _longest(self, state: results.State) -> float:
+        """A refusal costs nothing to hear, and its end is the start of an engine: it is not left waiting long."""
+        most = self._settings.max_backoff
+        return min(most, 2 * self._settings.interval) if state.reason == "refused" else most
 
     async def _attempt(self, reader: pages.Pages, target: Target) -> results.State:
         began = self._clock()

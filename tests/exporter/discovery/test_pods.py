@@ -180,8 +180,8 @@ class TestAnnotations:
         plain, annotated = pod({"ports": [port(8000)]}), pod({"ports": [port(8000)]}, annotations=more)
         assert source(annotated) == source(plain)
         assert pods.found(annotated, NODE, False).complaints == (
-            "annotation sourceload.dev/host is not known",
-            "annotation sourceload.dev/nics is not known",
+            "annotation 'sourceload.dev/host' is not known",
+            "annotation 'sourceload.dev/nics' is not known",
         )
 
 

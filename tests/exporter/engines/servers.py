@@ -28,6 +28,7 @@ class Answer:
     reset_after: int | None = None  # bytes of the body, then a reset
     endless: bytes = b""  # sent for ever after the body
     raw: bytes | None = None  # instead of an HTTP answer
+    raw_endless: bytes = b""  # sent for ever after `raw`
 
 
 @dataclasses.dataclass
@@ -122,6 +123,8 @@ class EngineServer:
         if answer.raw is not None:
             writer.write(answer.raw)
             await writer.drain()
+            while answer.raw_endless:
+                await _send(writer, answer.raw_endless, chunked=False)
             return
         length = len(answer.body) if answer.length is None else answer.length
         framing = "Transfer-Encoding: chunked" if answer.chunked or answer.endless else f"Content-Length: {length}"
@@ -148,6 +151,7 @@ class EngineServer:
 async def _send(writer: asyncio.StreamWriter, piece: bytes, chunked: bool) -> None:
     writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
     await writer.drain()
+    await asyncio.sleep(0)  # a reader that keeps up must not keep the loop
 
 
 async def _request(reader: asyncio.StreamReader) -> Request | None:

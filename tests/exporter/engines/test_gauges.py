@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from mx_exporter.engines import gauges
+from mx_exporter.engines import gauges, results
 from mx_exporter.errors import ConfigurationError
 
 DOCS = pathlib.Path(__file__).parents[3] / "docs" / "engines.md"
@@ -124,3 +124,14 @@ def test_the_page_of_engines_names_every_gauge_that_is_read() -> None:
     for engine in gauges.builtin().engines:
         for rule in engine.usage:
             assert set(rule.pick.metrics) <= {gauges.canonical(name) for name in documented}, engine.name
+
+
+def test_the_page_of_engines_explains_every_reason() -> None:
+    source = "".join(file.read_text() for file in pathlib.Path(gauges.__file__).parent.glob("*.py"))
+    raised = set(
+        re.findall(r'(?:reason=|PageError\(|return None, |None, |"": |= |else |reason == )"([a-z_]{4,})"', source)
+    )
+    words = raised | set(results._TELLING) | results.PASSING
+    explained = set(re.findall(r"`([a-z_]+)`", DOCS.read_text()))
+    assert {"asleep", "frozen", "no_blocks", "internal", "unreachable", "no_endpoint", "shared_address"} <= words
+    assert words - explained == set()

@@ -82,6 +82,8 @@ async def test_compressed_pages_are_read_though_not_asked_for(server: EngineServ
     assert (await read(server))[0].lines == (LINE,)
 
 
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKS = OK + b"Content-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
 REASONS = {
     "no answer": (Answer(hang=True), "timeout"),
     "silence in the middle": (Answer(PAGE, stall_after=20), "timeout"),
@@ -102,6 +104,11 @@ REASONS = {
     "protobuf": (Answer(PAGE, kind="application/vnd.google.protobuf"), "not_metrics"),
     "another protocol": (Answer(raw=b"SSH-2.0-OpenSSH_9\r\n"), "not_http"),
     "headers without end": (Answer(raw=b"HTTP/1.1 200 OK\r\n" + b"A: " + b"x" * 100_000), "not_http"),
+    "headers for ever": (Answer(raw=OK, raw_endless=b"A: b\r\n" * 5000), "not_http"),
+    "hints for ever": (Answer(raw=b"", raw_endless=b"HTTP/1.1 103 Early Hints\r\n\r\n" * 2000), "timeout"),
+    "a chunk's extension for ever": (Answer(raw=CHUNKS + b"5;", raw_endless=b"x" * 60_000), "timeout"),
+    "chunks of one byte for ever": (Answer(raw=CHUNKS, raw_endless=b"1\r\n#\r\n" * 10_000), "timeout"),
+    "trailers for ever": (Answer(raw=CHUNKS + b"0\r\n", raw_endless=b"A: b\r\n" * 5000), "not_http"),
     "too many wanted lines": (Answer((LINE + b"\n") * 5000), "too_many_series"),
 }
 

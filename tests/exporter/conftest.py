@@ -1,0 +1,9 @@
+"""For all tests of the exporter."""
+
+from __future__ import annotations
+
+import asyncio
+
+# Before 3.12 pytest-asyncio asks the main thread for its loop when an async test follows a plain one. None having been
+# set, Python makes one that nobody closes, and the warning fails whatever test the collector happens to run in.
+asyncio.set_event_loop(None)
