@@ -19,7 +19,9 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 SOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 PLUGIN_VERSION: Final = "12.0.0"
 TIMES: Final = "suffix:\u00d7"
-RULES: Final = "No data: are the recording rules installed?"
+NO_RULES: Final = "the recording rules are not installed"
+#: From a series with an address to its dashboard, keeping time and data source.
+_TO_SOURCE: Final = "/d/mx-source?var-source=${__field.labels.k8s_pod_ip}&${datasource:queryparam}&${__url_time_range}"
 
 _SORTED_BY: Final = {"lastNotNull": "Last *", "max": "Max", "mean": "Mean"}
 
@@ -147,6 +149,8 @@ def lines(
     stacked: bool = False,
     limit: float | None = None,
     dashed: str = "",
+    bold: str = "",
+    to_source: bool = False,
     calcs: Sequence[str] = ("lastNotNull", "max"),
     legend: str = "table",
 ) -> dashboard.Panel:
@@ -161,6 +165,8 @@ def lines(
         stacked: Add the series up.
         limit: Draw a dashed line there.
         dashed: The series of this name, as a regular expression, are there to compare with: dashed.
+        bold: The series of this name, as a regular expression, matter most.
+        to_source: A click on a series leads to its source.
         calcs: Columns of the legend.
         legend: `table` below with columns, or a `list`.
     """
@@ -193,6 +199,10 @@ def lines(
     if dashed:
         style = dashboard.DynamicConfigValue(id_val="custom.lineStyle", value={"fill": "dash", "dash": [6, 6]})
         panel = panel.override_by_regexp(dashed, [style])
+    if bold:
+        panel = panel.override_by_regexp(bold, [dashboard.DynamicConfigValue(id_val="custom.lineWidth", value=3)])
+    if to_source:
+        panel = panel.data_links([boards.DashboardLink("MX / Source").url(_TO_SOURCE).tooltip("Look at this source")])
     if limit is not None:
         line = shared.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
         panel = panel.thresholds(_steps(((None, "transparent"), (limit, "orange")))).thresholds_style(line)
@@ -254,13 +264,14 @@ def states(
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column of a table: the label or value field it comes from, and how it is shown."""
+    """A column of a table: the label or value field it comes from, and how it is shown; `words` have colours."""
 
     field: str
     title: str
     unit: str = ""
     steps: Steps = ()
     width: int = 0
+    words: tuple[tuple[str, str], ...] = ()
 
 
 def rows(words: Words, queries: Sequence[Query], columns: Sequence[Column]) -> dashboard.Panel:
@@ -295,6 +306,10 @@ def _properties(column: Column) -> list[dashboard.DynamicConfigValue]:
         properties.append(dashboard.DynamicConfigValue(id_val="unit", value=column.unit))
     if column.width:
         properties.append(dashboard.DynamicConfigValue(id_val="custom.width", value=column.width))
+    if column.words:
+        mapping = {"type": "value", "options": {word: {"color": color} for word, color in column.words}}
+        properties.append(dashboard.DynamicConfigValue(id_val="mappings", value=[mapping]))
+        properties.append(dashboard.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}))
     if column.steps:
         made = {"mode": "absolute", "steps": [{"value": value, "color": color} for value, color in column.steps]}
         properties.append(dashboard.DynamicConfigValue(id_val="thresholds", value=made))

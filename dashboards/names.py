@@ -14,8 +14,20 @@ LISTED: Final = greatest(
 )
 #: All READY rows, with or without a load.
 ROWS: Final = f"group by (source_worker_id) ({select('mx_p2p_source_info')})"
-#: Where a row's pod is; 1.
-PLACES: Final = greatest(("source_worker_id", "k8s_pod_ip", "k8s_pod_name"), select("mx_p2p_source_info"))
+#: Each row's address; 1. One for each worker, whatever several operators say: a second would spoil every join.
+_PLACES: Final = "topk by (source_worker_id) (1, {})".format(
+    greatest(("source_worker_id", "k8s_pod_ip"), select("mx_p2p_source_info", 'k8s_pod_ip!=""'))
+)
+_PODS: Final = f"group by (k8s_pod_ip, k8s_pod_name) ({select('mx_source_load')})"
+#: Pods by address; 1. Those that share one (hostNetwork) are left out: it cannot be told which is meant.
+_PODS_APART: Final = f"({_PODS} and on (k8s_pod_ip) (count by (k8s_pod_ip) ({_PODS}) == 1))"
+_PLACED: Final = (
+    f"({LISTED} * on (source_worker_id) group_left (k8s_pod_ip) {_PLACES} or on (source_worker_id) {LISTED})"
+)
+#: LISTED with its pod's address and name, as far as they are known.
+LISTED_PODS: Final = (
+    f"{_PLACED} * on (k8s_pod_ip) group_left (k8s_pod_name) {_PODS_APART} or on (source_worker_id) {_PLACED}"
+)
 #: Loads as the exporters measure them.
 MEASURED: Final = greatest(
     ("k8s_namespace_name", "k8s_pod_name", "k8s_pod_ip", "gpu", "nic_mapping"), select("mx_source_load")

@@ -59,13 +59,23 @@ def quantile(q: float, by: Sequence[str], buckets: str) -> str:
     return f"histogram_quantile({q:g}, {total((*by, 'le'), buckets)})"
 
 
-def leading(expression: str, key: Sequence[str]) -> str:
+def leading(expression: str, key: Sequence[str], by: str = "") -> str:
     """The series of `expression` that were highest within the last hour of the shown range, at most `LINES`.
 
-    Twenty looks, three minutes apart, decide, all before the range's end, so the same series are shown at every step.
+    Fifteen looks, four minutes apart, decide, all before the range's end, so the same series are shown at every step.
+
+    Args:
+        expression: What is shown.
+        key: Labels that identify a series of it.
+        by: What decides, where `expression` carries more than that needs.
     """
-    best = f"topk({LINES}, max_over_time(({expression})[1h:3m] @ end()))"
-    return f"{expression} and on ({', '.join(key)}) {best}"
+    best = f"topk({LINES}, max_over_time(({by or expression})[1h:4m] @ end()))"
+    return f"({expression}) and on ({', '.join(key)}) {best}"
+
+
+def known(expression: str) -> str:
+    """Without what is NaN: a quantile or a share of nothing."""
+    return f"{expression} >= 0"
 
 
 def cumulative(expression: str, bounds: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from dashboards.names import (
     NEEDS_TARGETS,
     ROWS,
 )
-from dashboards.promql import greatest, pulled, quantile, select, total
+from dashboards.promql import greatest, known, pulled, quantile, select, total
 
 _STAMPS: Final = select("mx_exporter_sample_timestamp_seconds")
 _SOURCES: Final = select("mx_operator_sources")
@@ -40,8 +40,8 @@ def pipeline() -> dashboard.Dashboard:
     grid.row("Is the load getting through?")
     for panel in _answers():
         grid.add(panel, 3, 4)
-    grid.add(_alerts(), 12, 8)
-    grid.add(_coverage(), 12, 8)
+    grid.add(_alerts(), 14, 8)
+    grid.add(_coverage(), 10, 8)
     grid.row("Exporters")
     grid.add(_unknown(), 12, 8)
     grid.add(_ports(), 12, 8)
@@ -61,7 +61,7 @@ def pipeline() -> dashboard.Dashboard:
     grid.add(_listings(), 8, 8)
     grid.add(_fallbacks(), 8, 8)
     grid.add(_server(), 8, 8)
-    grid.add(_builds(), 24, 7)
+    grid.add(_builds(), 24, 6)
     return shell.dashboard_of("MX / Pipeline health", "mx-pipeline", str(__doc__).splitlines()[0], [], grid)
 
 
@@ -162,12 +162,12 @@ def _alerts() -> dashboard.Panel:
         ),
         [Query(firing)],
         [
-            Column("alertname", "Alert"),
-            Column("severity", "Severity", width=90),
-            Column("policy", "Policy", width=110),
-            Column("instance", "Instance", width=150),
-            Column("k8s_pod_name", "Pod", width=130),
-            Column("device", "Device", width=90),
+            Column("alertname", "Alert", width=200),
+            Column("severity", "Severity", width=80, words=(("critical", "red"), ("warning", "orange"))),
+            Column("policy", "Policy"),
+            Column("instance", "Instance", width=140),
+            Column("k8s_pod_name", "Pod"),
+            Column("device", "Device", width=70),
         ],
     )
 
@@ -337,7 +337,7 @@ def _cycles() -> dashboard.Panel:
             "How long they take. Metric: `mx_operator_cycle_duration_seconds`.",
             NEEDS_OPERATOR,
         ),
-        [Query(_cycle(q), f"p{100 * q:g}") for q in (0.5, 0.95, 0.99)],
+        [Query(known(_cycle(q)), f"p{100 * q:g}") for q in (0.5, 0.95, 0.99)],
         unit="s",
         calcs=("lastNotNull",),
     )

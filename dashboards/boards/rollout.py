@@ -15,15 +15,27 @@ from dashboards.grid import Grid
 from dashboards.house import Query, Words
 from dashboards.names import (
     LISTED,
+    LISTED_PODS,
     MEASURED,
     NEEDS_EXPORTER,
     NEEDS_SELECTOR,
     NEEDS_TARGETS,
     NO_SOURCE_LABEL,
-    PLACES,
     ROWS,
 )
-from dashboards.promql import LINES, WINDOW, cumulative, greatest, leading, named, pulled, quantile, select, total
+from dashboards.promql import (
+    LINES,
+    WINDOW,
+    cumulative,
+    greatest,
+    known,
+    leading,
+    named,
+    pulled,
+    quantile,
+    select,
+    total,
+)
 
 _RATIO: Final = ((None, "green"), (1.25, "orange"), (2, "red"))
 #: A row is stamped by each heartbeat (30 s) and each write; an unchanged load is not written again.
@@ -186,8 +198,6 @@ def _share(*by: str) -> str:
 
 
 def _load_per_source() -> dashboard.Panel:
-    listed = leading(LISTED, ("source_worker_id",))
-    placed = f"({listed}) * on (source_worker_id) group_left (k8s_pod_ip, k8s_pod_name) {PLACES}"
     selector = select("mx_p2p_source_load", 'source_worker_id!=""', origin="")
     seen, best = (greatest(("source_worker_id",), one) for one in (selector, f"{selector} @ end()"))
     nobody_lists = f"unless on () group({select('mx_p2p_source_load', origin='listing')})"
@@ -200,11 +210,15 @@ def _load_per_source() -> dashboard.Panel:
             f"No operator lists, and {NO_SOURCE_LABEL}",
         ),
         [
-            Query(placed, "{{source_worker_id}} {{k8s_pod_name}} {{k8s_pod_ip}}"),
+            Query(
+                leading(LISTED_PODS, ("source_worker_id",), LISTED),
+                "{{k8s_pod_name}} {{source_worker_id}} {{k8s_pod_ip}}",
+            ),
             Query(f"{seen} and topk({LINES}, {best}) {nobody_lists}", "{{source_worker_id}} at selection"),
         ],
         unit="percentunit",
         top=1,
+        to_source=True,
     )
 
 
@@ -216,7 +230,7 @@ def _load_heatmap() -> dashboard.Panel:
             "Metric: `mx_p2p_source_load`.",
             "No listing: is mx-operator scraped?",
         ),
-        Query(cumulative(LISTED, _DECILES)),
+        Query(cumulative(LISTED, _DECILES), step="1m"),
         unit="percentunit",
     )
 
@@ -262,10 +276,11 @@ def _busy_share() -> dashboard.Panel:
             NEEDS_SELECTOR,
         ),
         [
-            Query(_share("policy"), "{{policy}}"),
+            Query(known(_share("policy")), "{{policy}}"),
             Query(f"avg({LISTED} >= bool $busy)", "share of sources that are busy"),
         ],
         unit="percentunit",
+        at_least=0.5,
         calcs=("lastNotNull", "mean"),
         dashed="/^share of/",
     )
@@ -277,11 +292,11 @@ def _transfer_seconds() -> dashboard.Panel:
             "Pull time by policy and outcome",
             f"Median and 99th percentile over {WINDOW}. A retry or fallback took this long before it was given up. "
             "Metric: `mx_p2p_transfer_seconds`.",
-            house.RULES,
+            f"No pulls, or {house.NO_RULES}",
         ),
         [
-            Query(quantile(0.99, ("policy", "outcome"), _PULLS), "{{policy}} {{outcome}} p99"),
-            Query(quantile(0.5, ("policy", "outcome"), _PULLS), "{{policy}} {{outcome}} p50"),
+            Query(known(quantile(0.99, ("policy", "outcome"), _PULLS)), "{{policy}} {{outcome}} p99"),
+            Query(known(quantile(0.5, ("policy", "outcome"), _PULLS)), "{{policy}} {{outcome}} p50"),
         ],
         unit="s",
     )
@@ -295,7 +310,7 @@ def _chosen_age() -> dashboard.Panel:
             "changed is not written again. Metric: `mx_selector_chosen_load_age_seconds`.",
             NEEDS_SELECTOR,
         ),
-        [Query(quantile(q, (), _AGES), f"p{100 * q:g}") for q in (0.5, 0.95, 0.99)],
+        [Query(known(quantile(q, (), _AGES)), f"p{100 * q:g}") for q in (0.5, 0.95, 0.99)],
         unit="s",
     )
 
@@ -327,7 +342,8 @@ def _nic(direction: str, words: str) -> dashboard.Panel:
 
 
 def _kv() -> dashboard.Panel:
-    usage = f"max by (k8s_namespace_name, k8s_pod_name) ({select('mx_kv_cache_usage')})"
+    pod = ("k8s_namespace_name", "k8s_pod_name", "k8s_pod_ip")
+    usage = greatest(pod, select("mx_kv_cache_usage"))
     return house.lines(
         Words(
             "KV cache per worker",
@@ -335,9 +351,10 @@ def _kv() -> dashboard.Panel:
             "Metric: `mx_kv_cache_usage`.",
             NEEDS_EXPORTER,
         ),
-        [Query(leading(usage, ("k8s_namespace_name", "k8s_pod_name")), "{{k8s_namespace_name}}/{{k8s_pod_name}}")],
+        [Query(leading(usage, pod), "{{k8s_namespace_name}}/{{k8s_pod_name}}")],
         unit="percentunit",
         top=1,
+        to_source=True,
     )
 
 
@@ -347,12 +364,12 @@ def _first_token() -> dashboard.Panel:
             "Time to first token",
             "By engine, 99th percentile and median over 5 minutes; dashed the 99th percentile of the time chosen as "
             "before. Metric: `vllm:time_to_first_token_seconds`, `sglang:time_to_first_token_seconds`.",
-            house.RULES,
+            f"No traffic, or {house.NO_RULES}",
         ),
         [
-            Query(quantile(0.99, ("engine",), _TTFT), "{{engine}} p99"),
-            Query(quantile(0.5, ("engine",), _TTFT), "{{engine}} p50"),
-            Query(quantile(0.99, ("engine",), _HOUR_BEFORE), "{{engine}} p99 before"),
+            Query(known(quantile(0.99, ("engine",), _TTFT)), "{{engine}} p99"),
+            Query(known(quantile(0.5, ("engine",), _TTFT)), "{{engine}} p50"),
+            Query(known(quantile(0.99, ("engine",), _HOUR_BEFORE)), "{{engine}} p99 before"),
         ],
         unit="s",
         dashed="/before$/",
@@ -365,7 +382,7 @@ def _tokens() -> dashboard.Panel:
         Words(
             "Generated tokens",
             "A second, by engine and model. Metric: `vllm:generation_tokens_total`, `sglang:generation_tokens_total`.",
-            house.RULES,
+            f"No engine, or {house.NO_RULES}",
         ),
         [Query(tokens, "{{engine}} {{model_name}}")],
         unit="tokens/s",

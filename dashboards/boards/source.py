@@ -84,8 +84,9 @@ def _hops() -> list[dashboard.Panel]:
     return [
         house.number(
             Words(
-                "Busiest port",
-                "The larger direction of its node's busiest port. Metric: `hw_network_bandwidth_utilization`.",
+                "Node's top NIC",
+                "The larger direction of its node's busiest port, its own or another's. "
+                "Metric: `hw_network_bandwidth_utilization`.",
                 "No port known",
             ),
             [Query(used)],
@@ -251,6 +252,7 @@ def _signals() -> dashboard.Panel:
         ],
         unit="percentunit",
         top=1,
+        bold="/^(measured|listed)/",
     )
 
 

@@ -19,7 +19,7 @@ ROOT: Final = pathlib.Path(__file__).parents[2]
 RULES: Final = ROOT / "charts/mx-source-load/rules/mx-source-load.yaml"
 #: When every history ends: a fixed moment, so that nothing depends on today.
 END: Final = 1_768_446_900.0  # 2026-01-15 03:15:00 UTC
-_KEEP: Final = ("--storage.tsdb.retention.time=100y",)
+_KEEP: Final = ("--storage.tsdb.retention.time=100y", "--enable-feature=promql-per-step-stats")
 
 
 @dataclasses.dataclass(frozen=True)
