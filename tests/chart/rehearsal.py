@@ -55,7 +55,7 @@ class Stage:
     def run(self, command: Sequence[str], **more: object) -> subprocess.CompletedProcess[str]:
         """Run a command inside, as its user."""
         passed_on = {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
-        inside = ["chroot", f"--userspec={self.user}", str(self.root)]
+        inside = [str(shutil.which("chroot")), f"--userspec={self.user}", str(self.root)]
         change = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', self.folder, *command]
         env = {"HOME": "/tmp", **passed_on, "PATH": os.environ["PATH"], **self.environment}
         return subprocess.run([*inside, *change], env=env, text=True, check=True, **more)  # type: ignore[call-overload, no-any-return]
@@ -175,9 +175,9 @@ def problems(stage: Stage, target: str) -> list[str]:
     found = []
     if stage.user != "65532:65532":
         found.append(f"runs as {stage.user}")
-    for program in ("pip", "pip3", "gcc", "cc", "make", "curl", "wget", "git"):
-        if any((stage.root / folder / program).exists() for folder in ("usr/bin", "usr/local/bin", "opt/mx/bin")):
-            found.append(f"holds {program}")
+    folders = [stage.root / folder for folder in ("usr/bin", "usr/local/bin", "opt/mx/bin")]
+    tools = ("pip", "pip3", "gcc", "cc", "make", "curl", "wget", "git")
+    found += [f"holds {tool}" for tool in tools if any((folder / tool).exists() for folder in folders)]
     doors = sorted(path.name for path in (stage.root / "opt/mx/bin").glob("mx-*"))
     if doors != [f"mx-{target}"]:
         found.append(f"holds {doors}")

@@ -170,7 +170,7 @@ def refusal(api: ApiServer, pod: Manifest) -> str:
 
 def test_pod_security_restricted_lets_operator_and_server_in(api: ApiServer, helm4: Helm) -> None:
     cluster.namespace(api, "restricted", **{"pod-security.kubernetes.io/enforce": "restricted"})
-    for values in ("everything", "server-memory", "server-redis"):
+    for values in ("everything", "server-memory", "server-redis", "openshift"):
         for manifest in of_kind(helm4.template(values), "Deployment"):
             assert refusal(api, cluster.pod(manifest, "pod", "restricted")) == ""
 

@@ -56,7 +56,7 @@ def test_no_pod_has_any_privilege(helm4: Helm, values: str) -> None:
 def test_root_only_where_the_kubelets_socket_is_used(helm4: Helm, values: str) -> None:
     for spec in pod_specs(helm4.template(values)).values():
         socket = any(volume["name"] == "pod-resources" for volume in spec.get("volumes", []))
-        assert (spec["securityContext"]["runAsUser"] == 0) is socket
+        assert (spec["securityContext"].get("runAsUser") == 0) is socket
         assert spec["securityContext"]["runAsNonRoot"] is not socket
 
 
@@ -141,3 +141,8 @@ def test_the_rights_are_those_of_the_rule_lists(helm4: Helm) -> None:
         for feature in features.values():
             for rule in feature:
                 assert rule in granted
+
+
+def test_users_are_the_clusters_where_the_values_say_so(helm: Helm) -> None:
+    for spec in pod_specs(helm.template("openshift")).values():
+        assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}

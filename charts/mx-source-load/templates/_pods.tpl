@@ -46,9 +46,11 @@ tolerations:
 {{/* Pod Security "restricted". */}}
 {{- define "mx.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
+{{- range $field := list "runAsUser" "runAsGroup" "fsGroup" }}
+{{- with get $.Values.podSecurity $field }}
+{{ $field }}: {{ int64 . }}
+{{- end }}
+{{- end }}
 seccompProfile:
   type: RuntimeDefault
 {{- end -}}
