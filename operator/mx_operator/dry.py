@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from mx_operator.prometheus.clients import HttpSignal
 from mx_operator.telemetry.status import checks
 
 _FIRST_ANSWERS: Final = 10.0
+#: Columns where the table goes into a file or a pipe.
+_WIDE: Final = 200
 _MARKS: Final = {True: "ok", False: "NOT OK", None: "unknown"}
 
 
@@ -77,7 +80,7 @@ async def _cycles(
 def _print(key: EndpointKey, cycle: Cycle, reports: Sequence[PolicyReport]) -> bool:
     from rich.console import Console
 
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _WIDE)
     good = True
     for report in reports:
         console.print(f"[bold]{report.policy}[/bold] on {key.server.address}")

@@ -113,16 +113,16 @@ def test_a_process_follows_its_file_and_ends_when_told(file: pathlib.Path, tmp_p
     with Process("mx-operator", command, tmp_path / "log", env=environment) as process:
         process.wait_ready(lambda: "serving" in process.output)
         assert get(port, "/healthz") == (200, "ok\n")
-        wait_until(lambda: "fleet" in json.loads(get(port, "/status")[1]), 10, "the first report")
+        wait_until(lambda: "fleet" in json.loads(get(port, "/status")[1]), 20, "the first report")
         assert get(port, "/readyz") == (503, "no list from 127.0.0.1:9\n")
         assert 'mx_operator_dependency_up{dependency="server",policy="fleet"} 0.0' in get(port, "/metrics")[1]
 
         file.write_text("spec: [")
-        wait_until(lambda: "the policies stay as they were" in process.output, 10, "the complaint")
+        wait_until(lambda: "the policies stay as they were" in process.output, 20, "the complaint")
         assert "fleet" in json.loads(get(port, "/status")[1])
 
         file.write_text(yaml.safe_dump({**POLICY, "metadata": {"name": "renamed"}}))
-        wait_until(lambda: list(json.loads(get(port, "/status")[1])) == ["renamed"], 10, "the new policy")
+        wait_until(lambda: list(json.loads(get(port, "/status")[1])) == ["renamed"], 20, "the new policy")
         process.signal(signal.SIGTERM)
         assert process.wait(10) == 0
     assert "Traceback" not in process.output

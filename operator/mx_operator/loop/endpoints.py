@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from mx_operator.core import gates, pacing
 from mx_operator.core.ledgers import Ledger
-from mx_operator.core.model import Identity, Listing, Outcome, Row, SourceKey, Write
+from mx_operator.core.model import Identity, Listing, Outcome, Result, Row, SourceKey, Write
 from mx_operator.core.planning import Plan, Task
 from mx_operator.core.reports import PolicyReport
 from mx_operator.core.rules import WRITE_BUDGET, Rules, strictest
@@ -243,6 +243,11 @@ class Endpoint:
         per_second = self._ledger.pace.per_second(rules)
         outcomes = await self._sender.send(self._server, plan.writes, per_second, until, self._may_still)
         self._ledger.settle(outcomes)
+        for outcome in outcomes:
+            if outcome.detail:
+                fix = "; allow this operator's account on the server" if outcome.result is Result.DENIED else ""
+                words = (self.key.server.address, outcome.result.value, outcome.write.key.worker_id)
+                _LOG.warning("%s: a write was %s (worker %s): %s%s", *words, outcome.detail, fix)
         return outcomes
 
     def _may_still(self, write: Write) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from mx_operator.core import gates
 from mx_operator.core.heartbeats import usual_interval
+from mx_operator.core.joins import NO_IDENTITY
 from mx_operator.core.model import Outcome, Result
 from mx_operator.core.planning import OBSERVE, UNCHANGED, Decision
 from mx_operator.core.reports import Check, Counts, PolicyReport
@@ -39,6 +40,7 @@ def _report(
     policy: SourceLoadPolicy, cycle: Cycle, decisions: list[Decision], outcomes: list[Outcome], wall: float
 ) -> PolicyReport:
     counts = _counts(decisions, outcomes)
+    skips = collections.Counter(_skips(decisions, outcomes))
     fetched = {signal.name: cycle.fetched.get((policy.prometheus, signal)) for signal in policy.signals}
     interval = usual_interval(cycle.ledger.memory.rows, [decision.row.key for decision in decisions[:_ENOUGH]])
     return PolicyReport(
@@ -49,10 +51,10 @@ def _report(
         prometheus=_prometheus(fetched),
         server=_server(cycle),
         load_supported=_load_supported(cycle),
-        data_fresh=_data_fresh(fetched, counts, cycle),
+        data_fresh=_data_fresh(fetched, counts, cycle, skips),
         heartbeat=_heartbeat(policy, interval),
         counts=counts,
-        skips=dict(collections.Counter(_skips(decisions, outcomes))),
+        skips=dict(skips),
         signal_ages=_ages(fetched, cycle.ended),
         heartbeat_interval=interval,
         clock_skew=cycle.ledger.clocks.skew,
@@ -125,7 +127,7 @@ def _load_supported(cycle: Cycle) -> Check:
     return Check(True, "ReadBack", "written loads are read back")
 
 
-def _data_fresh(fetched: Mapping[str, Fetched | None], counts: Counts, cycle: Cycle) -> Check:
+def _data_fresh(fetched: Mapping[str, Fetched | None], counts: Counts, cycle: Cycle, skips: Mapping[str, int]) -> Check:
     if cycle.plan is None or any(one is None for one in fetched.values()):
         return Check(None, "Unknown", "nothing to judge by in this cycle")
     if any(one is not None and one.index is None for one in fetched.values()):
@@ -137,6 +139,8 @@ def _data_fresh(fetched: Mapping[str, Fetched | None], counts: Counts, cycle: Cy
         return Check(True, "Fresh", f"{counts.matched} of {mine} sources have a fresh sample")
     if counts.matched:
         return Check(True, "Partly", _missing(counts, mine))
+    if skips.get(NO_IDENTITY.reason) == mine:
+        return Check(None, "Identifying", f"asking the MX server where its {mine} sources are")
     reason = "Stale" if counts.stale else "Invalid" if counts.invalid else "NoSeries"
     return Check(False, reason, _missing(counts, mine))
 

@@ -57,17 +57,27 @@ class HttpSignal:
             retry=Retry(total=0),
         )
         self._session.use_own_adapter(prometheus.url)
+        self._running: asyncio.Future[Index] | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"signal-{signal.name}")
 
     async def ask(self) -> Index:
         """See `SignalClient`."""
-        running = asyncio.get_running_loop().run_in_executor(self._thread, self._ask)
-        running.add_done_callback(_swallow)  # nobody waits any more after a deadline, or when the loop ends
-        try:
-            return await asyncio.wait_for(asyncio.shield(running), self._prometheus.timeout + _PATIENCE)
-        except TimeoutError:
-            # Name look-ups cannot be interrupted: their thread is left to end, and nothing new is asked meanwhile.
-            raise PrometheusError("Timeout", f"no answer within {self._prometheus.timeout:g} s") from None
+        if self._running is None or self._running.done():
+            self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._ask)
+            self._running.add_done_callback(_swallow)  # nobody waits any more when the loop ends
+        elif await self._ended(self._prometheus.timeout):
+            raise PrometheusError("Timeout", "the query before this one has only just ended")
+        if not await self._ended(self._prometheus.timeout):
+            self._session.abort()
+            # A name look-up cannot be interrupted: it is left to end, and nothing new is asked until it has.
+            if not await self._ended(_PATIENCE):
+                raise PrometheusError("Timeout", f"no answer within {self._prometheus.timeout:g} s")
+        return self._running.result()
+
+    async def _ended(self, seconds: float) -> bool:
+        assert self._running is not None
+        done, _ = await asyncio.wait([self._running], timeout=seconds)
+        return bool(done)
 
     def _ask(self) -> Index:
         try:
@@ -78,7 +88,9 @@ class HttpSignal:
             raise _refused(str(error)) from error
         except requests.RequestException as error:
             raise PrometheusError("Unreachable", _plain(error)) from error
-        except (KeyError, ValueError, TypeError, OSError) as error:
+        except OSError as error:  # requests' word for a CA or client certificate that cannot be read
+            raise PrometheusError("Configuration", _plain(error)) from error
+        except (KeyError, ValueError, TypeError) as error:
             raise PrometheusError("NotPrometheus", _plain(error)) from error
         return index(self._signal, queries.samples(result, MAX_SERIES))
 

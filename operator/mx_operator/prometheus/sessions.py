@@ -11,7 +11,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -70,16 +69,20 @@ class Session(requests.Session):
     def request(  # type: ignore[override]
         self, method: str, url: str, params: dict[str, str], timeout: float, **arguments: Any
     ) -> requests.Response:
-        """Send one query and read its whole answer within `timeout` seconds.
+        """Send one query and read its whole answer, until it is here or `abort` is called.
+
+        Args:
+            method: POST.
+            url: Of the query API.
+            params: The query and what goes with it; sent in the body.
+            timeout: Seconds for each step: connecting, each read. The deadline of the whole is the caller's.
+            arguments: What the library adds.
 
         Raises:
-            PrometheusError: The answer is late, too large, not Prometheus', or incomplete.
+            PrometheusError: The answer is aborted, too large, not Prometheus', or incomplete.
             requests.RequestException: There is none.
         """
         self._aborted = False
-        watchdog = threading.Timer(timeout, self.abort)
-        watchdog.daemon = True
-        watchdog.start()
         try:
             with super().request(
                 method, url, data=params, timeout=timeout, stream=True, allow_redirects=False, **arguments
@@ -88,20 +91,19 @@ class Session(requests.Session):
                     where = response.headers.get("Location", "")
                     fix = "write the final address into prometheus.url"
                     raise PrometheusError("Redirect", f"redirects to {where}: {fix}")
-                body = self._body(response, time.monotonic() + timeout)
+                body = self._body(response)
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             if self._aborted:
-                raise PrometheusError("Timeout", f"no complete answer within {timeout:g} s") from error
+                raise PrometheusError("Timeout", "no complete answer in time") from error
             raise
-        finally:
-            watchdog.cancel()
         response._content = body
         if response.status_code == requests.codes.ok:
             envelope = self._envelope(body)
+            response._content = b""  # parsed: a large fleet's answer need not be here twice
             response.json = lambda **_: envelope  # type: ignore[method-assign]
         return response
 
-    def _body(self, response: requests.Response, deadline: float) -> bytes:
+    def _body(self, response: requests.Response) -> bytes:
         parts, size = [], 0
         for part in response.iter_content(_CHUNK):
             size += len(part)
@@ -109,8 +111,6 @@ class Session(requests.Session):
                 raise PrometheusError(
                     "TooLarge", f"the answer is more than {MAX_BYTES >> 20} MiB: aggregate in the query"
                 )
-            if time.monotonic() > deadline:
-                raise PrometheusError("Timeout", "no complete answer in time")
             parts.append(part)
         if self._aborted:
             raise PrometheusError("Timeout", "no complete answer in time")
