@@ -119,7 +119,7 @@ def _place(place: Kubernetes) -> tuple[str, pathlib.Path | None, pathlib.Path | 
         return place.server.rstrip("/"), place.token_file, place.ca_file
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise BadSetting("--backend kubernetes outside a pod needs --kube-api-server (and --kube-token-file)")
+        raise BadSetting("outside a pod, --kube-api-server (and --kube-token-file) must say where the cluster is")
     url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return url, place.token_file or _MOUNT / "token", place.ca_file or _MOUNT / "ca.crt"
 

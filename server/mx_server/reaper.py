@@ -7,16 +7,15 @@ do not undo a heartbeat or each other.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from mx_server.backends import Backend, BackendUnavailable
+from mx_server.logs import Seldom, log
 from mx_server.records import Row
 from mx_server.rules import counted, reaping
 from mx_server.telemetry import Telemetry
 
-_log = logging.getLogger("mx_server")
 #: Changes in flight; the Kubernetes backend needs one or two requests for each.
 _AT_ONCE: Final = 16
 #: Seconds that a scan may take however short the interval is.
@@ -42,6 +41,7 @@ class Reaper:
         self._heartbeat_timeout = heartbeat_timeout
         self._gc_timeout = gc_timeout
         self._interval = interval
+        self._seldom = Seldom()
 
     async def run(self) -> None:
         """Scan for ever; a scan that fails is logged and the next one tries again."""
@@ -52,10 +52,11 @@ class Reaper:
             except (BackendUnavailable, TimeoutError) as error:
                 self._telemetry.scanned(None)
                 self._telemetry.backend_failed("scan")
-                _log.warning("scan: %s backend: %s", self._backend.name, error or "no answer in time")
+                text = f"scan: {self._backend.name} backend: {error or 'no answer in time'}"
+                self._seldom.warning(text, text)
             except Exception:  # noqa: BLE001 - a defect in one scan must not end the loop
                 self._telemetry.scanned(None)
-                _log.exception("scan failed; this is a defect of mx-server")
+                log.exception("scan failed; this is a defect of mx-server")
             await asyncio.sleep(self._interval)
 
     async def scan(self) -> None:
@@ -78,7 +79,7 @@ class Reaper:
         names = [row.head.worker_id for row, result in zip(work, results, strict=True) if result is True]
         self._telemetry.reaped(action, len(names))
         if names:
-            _log.info("scan: %d %s: %s", len(names), action, ", ".join(names[:10]) + ", ..." * (len(names) > 10))
+            log.info("scan: %d %s: %s", len(names), action, ", ".join(names[:10]) + ", ..." * (len(names) > 10))
         # Reported once the other rows had their turn: one row that fails must not hold them up.
         for result in results:
             if isinstance(result, BaseException):

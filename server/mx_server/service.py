@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -20,6 +19,7 @@ from google.protobuf.message import DecodeError, Message
 import mx_wire
 from mx_server import answers, requests
 from mx_server.backends import Backend, BackendUnavailable, RegistrationRefused
+from mx_server.logs import Seldom, log
 from mx_server.records import Outcome, StatusUpdate, Verdict
 from mx_server.rules import chosen
 from mx_server.telemetry import Telemetry
@@ -41,7 +41,6 @@ from mx_wire import (
 if TYPE_CHECKING:
     _Context = grpc.aio.ServicerContext[Any, Any]  # generic in the stubs only
 
-_log = logging.getLogger("mx_server")
 _T = TypeVar("_T")
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
@@ -77,6 +76,7 @@ class P2pService(P2pServiceServicer):
         self._dialect = dialect
         self._keeps_load = keeps_load
         self._backend_timeout = backend_timeout
+        self._seldom = Seldom()
 
     async def PublishMetadata(self, request: PublishMetadataRequest, context: _Context) -> PublishMetadataResponse:
         """Announce a worker."""
@@ -102,9 +102,11 @@ class P2pService(P2pServiceServicer):
             await self._asked("publish", self._backend.publish(registration))
         except RegistrationRefused as refusal:
             return PublishMetadataResponse(message=str(refusal)), "refused"
+        rank = registration.worker.worker_rank
+        log.info("published %r of source %s, rank %d", registration.worker_id, registration.source_id, rank)
         response = PublishMetadataResponse(
             success=True,
-            message=f"published rank {registration.worker.worker_rank} of {registration.identity.model_name!r}",
+            message=f"published rank {rank} of {registration.identity.model_name!r}",
             mx_source_id=registration.source_id,
             worker_id=registration.worker_id,
         )
@@ -171,11 +173,11 @@ class P2pService(P2pServiceServicer):
             await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(refusal))
         except BackendUnavailable as unavailable:
             result = "unavailable"
-            _log.warning("%s: %s backend: %s", rpc, self._backend.name, unavailable)
+            self._seldom.warning((rpc, str(unavailable)), f"{rpc}: {self._backend.name} backend: {unavailable}")
             await _abort(context, grpc.StatusCode.UNAVAILABLE, f"{self._backend.name} backend: {unavailable}")
         except Exception:  # noqa: BLE001 - the last line of defence: a defect must not reach the caller as UNKNOWN
             result = "error"
-            _log.exception("%s failed; this is a defect of mx-server", rpc)
+            log.exception("%s failed; this is a defect of mx-server", rpc)
             await _abort(context, grpc.StatusCode.INTERNAL, f"{rpc}: a defect of mx-server; its log says more")
         finally:
             self._telemetry.answered(rpc, result, time.perf_counter() - started)

@@ -99,7 +99,7 @@ class Telemetry:
         yield up
         sources = GaugeMetricFamily("mx_server_sources", "Rows at the last scan, by stored status.", labels=["status"])
         for status, count in sorted((self._sources or {}).items()):
-            sources.add_metric([STATUS_NAMES[status].lower()], count)
+            sources.add_metric([STATUS_NAMES.get(status, str(status)).lower()], count)
         yield sources
 
 

@@ -8,7 +8,6 @@ import dataclasses
 import importlib.resources
 import inspect
 import itertools
-import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -34,9 +33,6 @@ from mx_wire import (
 )
 from tests.parts.kubernetes import ADMIN_TOKEN, ApiServer
 from tests.parts.redis import RedisServer, redis_server
-
-# Read by gRPC when it starts. Its handlers around fork() abort a child now and then, also one that only wants to exec.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 _numbers = itertools.count()
 

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -197,6 +198,21 @@ async def test_a_backend_that_does_not_answer_is_unavailable_in_time() -> None:
         page = server.telemetry.page().decode()
         assert 'mx_server_requests_total{result="unavailable",rpc="UpdateStatus"} 1.0' in page
         assert 'mx_server_backend_errors_total{backend="memory",operation="update"} 1.0' in page
+
+
+async def test_a_caller_who_gives_up_is_counted_as_that(caplog: pytest.LogCaptureFixture) -> None:
+    backend = Slow()
+    async with _with(backend) as (server, peer):
+        source_id = await peer.publish()
+        backend.entered.clear()
+        call = asyncio.ensure_future(peer.update(source_id))
+        await backend.entered.wait()
+        call.cancel()
+        end = time.monotonic() + 5
+        while 'result="cancelled",rpc="UpdateStatus"} 1.0' not in server.telemetry.page().decode():
+            assert time.monotonic() < end
+            await asyncio.sleep(0.01)
+        assert not [record for record in caplog.records if record.levelname != "INFO"]
 
 
 async def test_a_defect_is_internal_and_its_text_stays_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

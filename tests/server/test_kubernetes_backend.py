@@ -448,7 +448,7 @@ def own_api_server(tmp_path: pathlib.Path) -> Iterator[ApiServer]:
 
 
 async def test_an_api_server_that_hangs_or_dies_is_unavailable_and_everything_is_there_when_it_is_back(
-    own_api_server: ApiServer, tmp_path: pathlib.Path
+    own_api_server: ApiServer, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = tmp_path / "token"
     token.write_text(ADMIN_TOKEN)
@@ -468,6 +468,12 @@ async def test_an_api_server_that_hangs_or_dies_is_unavailable_and_everything_is
         await asyncio.to_thread(own_api_server.start_server)
         assert (await _soon(lambda: peer.update(source_id, load=0.75))).success
         assert await _soon(peer.loads) == {"w1": 0.75}
+        own_api_server.apply(crd().replace("sourceLoad:", "somethingElse:"))
+        end = time.monotonic() + 15
+        while "has no sourceLoad" not in caplog.text:
+            assert (await _soon(lambda: peer.update(source_id, load=0.5))).success
+            assert time.monotonic() < end, "nobody said that the load is dropped"
+        assert await _soon(peer.loads) == {"w1": None}
 
 
 async def _all_unavailable(peer: Peer, source_id: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import grpc
 import pytest
+from redis import asyncio as aioredis
 
 from mx_server.backends import BackendUnavailable
 from mx_server.backends.redis import RedisBackend
@@ -107,6 +108,38 @@ async def test_callers_that_give_up_leave_no_half_read_answers_behind(redis: Red
                 assert isinstance(answer, asyncio.CancelledError)
     assert (await peer.update(source_id, load=0.75)).success
     assert await peer.loads() == {"w1": 0.75}
+
+
+async def test_what_cannot_be_read_in_redis_harms_no_other(redis: RedisServer, peer: Peer) -> None:
+    source_id = await peer.ready("good", load=0.5)
+    for worker_id in ("cut state", "bad head", "no state", "bad worker"):
+        await peer.ready(worker_id)
+    async with aioredis.Redis.from_url(redis.url) as client:
+        states, heads, workers = (f"{{mx-source-load}}:{kind}:{source_id}" for kind in ("states", "heads", "workers"))
+        await client.hset(states, "cut state", b"\x01")
+        await client.hset(heads, "bad head", b"\xff\xff")
+        await client.hdel(states, "no state")
+        await client.hset(workers, "bad worker", b"\xff\xff")
+    assert sorted(await peer.ids(None)) == ["bad worker", "good"]
+    assert (await peer.loads())["good"] == 0.5
+    with pytest.raises(grpc.aio.AioRpcError, match="cannot be read") as failed:
+        await peer.stub.GetMetadata(GetMetadataRequest(mx_source_id=source_id, worker_id="bad worker"))
+    assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+    for worker_id in ("no state", "cut state"):
+        assert not (await peer.update(source_id, worker_id)).success
+        await peer.ready(worker_id)
+        assert worker_id in await peer.ids(READY), "publishing again mends it"
+
+
+async def test_an_outage_is_not_a_flood_in_the_log(
+    redis: RedisServer, peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    source_id = await peer.ready("w1")
+    redis.kill()
+    calls = (peer.update(source_id) for _ in range(200))
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(result, grpc.aio.AioRpcError) for result in results)
+    assert 1 <= sum("UpdateStatus: redis backend" in record.message for record in caplog.records) <= 10
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ first: the API server itself refuses it if rank or status are others. Replicas s
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import zlib
 from collections.abc import Callable
@@ -16,10 +15,10 @@ from typing import Any, Final
 from mx_server import answers
 from mx_server.backends import BackendUnavailable, RegistrationRefused, kube_objects
 from mx_server.kube_client import APPLY, JSON_PATCH, MERGE_PATCH, ApiError, KubeClient
+from mx_server.logs import Seldom, log
 from mx_server.records import Listing, Outcome, Registration, Row, StatusUpdate, Verdict
 from mx_wire import GetMetadataResponse, SourceStatus, TensorDescriptor
 
-_log = logging.getLogger("mx_server")
 _TRIES: Final = 5
 _APPLY: Final = {"fieldManager": "mx-server", "force": "true"}
 # What no repetition helps against: the object itself is refused.
@@ -43,6 +42,7 @@ class KubernetesBackend:
         self._clock = clock or (lambda: time.time_ns() // 1_000_000)
         self._objects = f"/apis/{kube_objects.API_VERSION}/namespaces/{namespace}/modelmetadatas"
         self._config_maps = f"/api/v1/namespaces/{namespace}/configmaps"
+        self._seldom = Seldom()
         self._unreadable: frozenset[str] = frozenset()
 
     async def publish(self, registration: Registration) -> None:
@@ -89,7 +89,8 @@ class KubernetesBackend:
         patch = kube_objects.heartbeat(update.rank, update.status, update.load, self._clock())
         for _ in range(_TRIES):
             try:
-                await self._patch(name, patch)
+                stored = await self._patch(name, patch)
+                self._check_field(update, stored)
                 return Outcome(Verdict.APPLIED)
             except ApiError as error:
                 last = error
@@ -190,10 +191,18 @@ class KubernetesBackend:
             raise BackendUnavailable(f"API server answered {error.code}: {error}") from error
         return True
 
+    def _check_field(self, update: StatusUpdate, stored: dict[str, Any]) -> None:
+        """Say when the installed definition drops the load, as one from an old chart does without a word."""
+        if update.load is not None and "sourceLoad" not in stored["status"]["worker"]:
+            self._seldom.warning(
+                "sourceLoad",
+                "the cluster's definition of ModelMetadata has no sourceLoad and drops it: update it (--print-crd)",
+            )
+
     def _complain(self, unreadable: frozenset[str]) -> None:
         """Say once, not in every listing, which objects are left out."""
         if new := unreadable - self._unreadable:
-            _log.warning("left out of listings, since they cannot be read: %s", ", ".join(sorted(new)))
+            log.warning("left out of listings, since they cannot be read: %s", ", ".join(sorted(new)))
         self._unreadable = unreadable
 
 

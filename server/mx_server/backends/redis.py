@@ -18,6 +18,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
+from google.protobuf.message import DecodeError
 from redis import asyncio as aioredis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
@@ -108,8 +109,11 @@ class RedisBackend:
             stored, state = await pipeline.execute()
         if stored is None or state is None:
             return None
-        published = PublishMetadataRequest.FromString(stored)
-        _, status, stamp = _STATE.unpack_from(state)
+        try:
+            published = PublishMetadataRequest.FromString(stored)
+            _, status, stamp = _STATE.unpack_from(state)
+        except (struct.error, DecodeError) as error:
+            raise BackendUnavailable(f"worker {worker_id!r} cannot be read: {error}") from error
         registration = Registration(source_id, worker_id, published.identity, published.worker)
         return answers.found(registration, status, int(stamp))
 
@@ -151,12 +155,16 @@ class RedisBackend:
 
 
 def _rows(heads: list[bytes], states: list[bytes]) -> Iterator[Row]:
+    """The rows of one source; what cannot be read, or lacks its other half, is left out and harms no other."""
     state_of = dict(zip(states[::2], states[1::2], strict=True))
     for worker_id, head in zip(heads[::2], heads[1::2], strict=True):
-        state = state_of[worker_id]
-        _, status, stamp = _STATE.unpack_from(state)
-        load = _LOAD.unpack_from(state, _STATE.size)[0] if len(state) > _STATE.size else None
-        yield Row(SourceInstanceRef.FromString(head), status, int(stamp), load, state)
+        state = state_of.get(worker_id, b"")
+        try:
+            _, status, stamp = _STATE.unpack_from(state)
+            load = _LOAD.unpack_from(state, _STATE.size)[0] if len(state) > _STATE.size else None
+            yield Row(SourceInstanceRef.FromString(head), status, int(stamp), load, state)
+        except (struct.error, DecodeError):
+            continue
 
 
 @contextlib.contextmanager

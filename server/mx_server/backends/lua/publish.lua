@@ -1,7 +1,7 @@
 -- Store a worker anew: no load, its own status, stamped by this server's clock.
 -- KEYS: sources, heads, states, workers.  ARGV: source id, worker id, head, worker, rank, status.
 local stored = redis.call('HGET', KEYS[3], ARGV[2])
-local before = stored and select(3, struct.unpack('<I4I4d', stored)) or 0
+local before = stored and #stored >= 16 and select(3, struct.unpack('<I4I4d', stored)) or 0
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- rules.next_stamp: every accepted write moves the stamp on, unless the stored one is from a broken clock.

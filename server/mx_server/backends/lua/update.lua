@@ -2,7 +2,8 @@
 -- 1 applied, 0 no such worker, -1 another rank (and which).
 -- KEYS: states.  ARGV: worker id, rank, status, load (four bytes of a float32, or empty for none).
 local stored = redis.call('HGET', KEYS[1], ARGV[1])
-if not stored then return {0, 0} end
+-- A state that cannot be read is none either: the worker is told to publish again, which mends it.
+if not stored or #stored < 16 then return {0, 0} end
 local rank, _, before = struct.unpack('<I4I4d', stored)
 if rank ~= tonumber(ARGV[2]) then return {-1, rank} end
 local time = redis.call('TIME')
