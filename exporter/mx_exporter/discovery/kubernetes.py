@@ -121,7 +121,11 @@ class KubernetesDiscovery:
             self._complaints.pop(uid, None)
 
     def _found(self, pod: Object) -> Source | None:
-        found = pods.found(pod, self._location.node, bool(self._settings.pod_selector))
+        try:
+            found = pods.found(pod, self._location.node, bool(self._settings.pod_selector))
+        except Exception:  # noqa: BLE001 - one odd pod must not cost the others
+            _log.exception("a pod is passed over for an unforeseen reason")
+            return None
         if found.complaints and self._complaints.get(pods.uid(pod)) != found.complaints:
             self._complaints[pods.uid(pod)] = found.complaints
             source = found.source

@@ -22,9 +22,9 @@ _ACCELERATORS = (
     "nvidia.com/gpu", "nvidia.com/mig-", "amd.com/gpu", "gpu.intel.com/", "habana.ai/gaudi", "google.com/tpu",
     "aws.amazon.com/neuron", "huawei.com/ascend", "rdma/",
 )  # fmt: skip
-#: vLLM and trtllm-serve, Triton's metrics, Ray's, Dynamo's, LMDeploy's, SGLang's.
-_ENGINE_PORTS = frozenset({8000, 8002, 8080, 8081, 9090, 23333, 30000})
-_TALKS_HTTP = re.compile(r"http|metric|prom|api|openai|serv|web")
+#: vLLM and trtllm-serve, Triton's metrics, Ray's, Dynamo's, vLLM behind a sidecar, LMDeploy's, SGLang's.
+_ENGINE_PORTS = frozenset({8000, 8002, 8080, 8081, 8200, 9090, 23333, 30000})
+_TALKS_HTTP = re.compile(r"http|metric|prom|api|openai|serv|web|llm|sglang|engine")
 #: Where an engine listens that nobody declared a port for.
 _DEFAULT_PORTS = (8000, 30000)
 _MAX_ENDPOINTS = 8

@@ -16,6 +16,9 @@ from mx_exporter.model import Pod, Usage
 #: A busy engine does these now and then: its last reading stands until it is too old. Any other failure ends it.
 PASSING = frozenset({"timeout", "reset", "truncated", "empty", "http_status"})
 
+#: What a port answers that is not an engine's.
+_NO_ENGINE = frozenset({"no_gauge", "not_found", "not_metrics", "not_http", "redirect", "refused"})
+
 #: From what says most of a pod to what says least, where none of its targets shows a gauge.
 _TELLING = (
     "too_large", "too_many_series", "unreadable", "json", "encoding", "tls", "truncated", "empty", "http_status",
@@ -46,8 +49,8 @@ class State:
         return tuple(path for path in target.paths if path not in self.json_paths) or target.paths
 
 
-def good(state: State, path: str, page: PageReadings, began: float, now: float) -> State:
-    """The state after a page with gauges."""
+def good(state: State, path: str, page: PageReadings, overlong: int, began: float, now: float) -> State:
+    """The state after a page with gauges, `overlong` wanted lines of which were too long to keep."""
     return dataclasses.replace(
         state,
         readings=page.readings,
@@ -57,7 +60,7 @@ def good(state: State, path: str, page: PageReadings, began: float, now: float) 
         reason=None,
         duration=now - began,
         ended=now,
-        bad_lines=page.bad_lines,
+        bad_lines=page.bad_lines + overlong,
         path=path,
     )
 
@@ -100,11 +103,24 @@ def usages(
 
 
 def statuses(plan: Plan, states: Mapping[Target, State]) -> tuple[ScrapeStatus, ...]:
-    """How the last attempt at every target of the plan went; one that was not tried yet is left out."""
-    tried = [(target, states[target]) for target in plan.targets if target in states]
+    """How the last attempt at every target of the plan went, of those that were tried and may be an engine's.
+
+    Of a pod whose engine is found, ports that never showed one (a sidecar's, one that was only guessed) are left out:
+    they would be down for ever.
+    """
+    found = {target.pod for target in plan.targets if target in states and states[target].read_at is not None}
+    tried = [
+        (target, states[target])
+        for target in plan.targets
+        if target in states and not (target.pod in found and _no_engine(states[target]))
+    ]
     return tuple(
         ScrapeStatus(t.pod, t.port, s.reason is None, s.duration, s.reason, s.ended, s.bad_lines) for t, s in tried
     )
+
+
+def _no_engine(state: State) -> bool:
+    return state.read_at is None and state.reason in _NO_ENGINE
 
 
 def _of_pod(states: Sequence[State], settings: ScrapeSettings, now: float) -> tuple[Usage, ...]:

@@ -19,6 +19,8 @@ from mx_exporter.model import Pod, Source, Usage
 _log = logging.getLogger(__name__)
 #: How often the sources are looked at for new ones and gone ones.
 _LOOK = 0.25
+#: How long one look waits for a discovery that has yet to hear from somebody.
+_FIRST_ANSWER = 5.0
 #: What another path of the same port may mend.
 _OTHER_PATH = frozenset({"json", "not_found", "not_metrics", "empty", "http_status", "redirect"})
 
@@ -63,6 +65,9 @@ class Engines:
             ConfigurationError: A file that the settings name cannot be used.
         """
         self._prepare()
+        give_up = time.monotonic() + _FIRST_ANSWER
+        while self._discovery.age() is None and time.monotonic() < give_up:
+            time.sleep(0.05)
         thread = LoopThread("mx-engines-once", self._once)
         thread.start()
         thread.join()
@@ -165,16 +170,18 @@ class Engines:
                 continue
             found = readings.read(self._table, page.lines)
             if found.readings:
-                return results.good(before, path, found, began, self._clock())
-            reasons[path] = "no_gauge"
+                return results.good(before, path, found, page.overlong, began, self._clock())
+            reasons[path] = "unreadable" if page.overlong else "no_gauge"
         return results.failed(before, reasons, began, self._clock())
 
 
 def _say(target: Target, before: results.State, after: results.State) -> None:
-    """One line when a target begins or ceases to answer, or fails differently."""
+    """One line when a target begins or ceases to answer, fails differently, or shows lines that cannot be read."""
+    where = f"{target.pod.namespace}/{target.pod.name} ({target.pod.ip}:{target.port})"
+    if after.bad_lines and not before.bad_lines:
+        _log.warning("%s: %d lines of metrics that are read are no samples", where, after.bad_lines)
     if before.reason == after.reason:
         return
-    where = f"{target.pod.namespace}/{target.pod.name} ({target.pod.ip}:{target.port})"
     if after.reason is None:
         _log.info("%s: %s answers", where, ", ".join(sorted({reading.engine for reading in after.readings})))
     else:

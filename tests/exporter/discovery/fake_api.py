@@ -47,6 +47,7 @@ class FakeApi:
     def __exit__(self, *_: object) -> None:
         assert self._runner is not None
         asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(_cancel_the_rest(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -76,3 +77,10 @@ class FakeApi:
                 await asyncio.sleep(3600)
             await response.write(event if isinstance(event, bytes) else json.dumps(event).encode() + b"\n")
         return response
+
+
+async def _cancel_the_rest() -> None:
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)

@@ -123,19 +123,19 @@ class TestResults:
 
     @pytest.mark.parametrize("reason", sorted(results.PASSING))
     def test_a_reading_outlives_a_passing_failure_for_three_intervals(self, reason: str) -> None:
-        state = results.good(State(), "/metrics", page(reading()), 10, 11)
+        state = results.good(State(), "/metrics", page(reading()), 0, 10, 11)
         state = results.failed(state, {"/metrics": reason}, 13, 14)
         assert said({TARGET: state}, 18) == [(0.5, None)]
         assert said({TARGET: state}, 18.1) == [(None, reason)]
 
     @pytest.mark.parametrize("reason", ["refused", "json", "not_found", "tls", "too_large", "no_gauge"])
     def test_any_other_failure_ends_it(self, reason: str) -> None:
-        state = results.good(State(), "/metrics", page(reading()), 10, 11)
+        state = results.good(State(), "/metrics", page(reading()), 0, 10, 11)
         state = results.failed(state, {"/metrics": reason}, 13, 14)
         assert said({TARGET: state}, 14) == [(None, reason)]
 
     def test_a_reading_that_nobody_renews_is_stale(self) -> None:
-        state = results.good(State(), "/metrics", page(reading()), 10, 11)
+        state = results.good(State(), "/metrics", page(reading()), 0, 10, 11)
         assert said({TARGET: state}, 18.1) == [(None, "stale")]
 
     def test_failures_are_counted_until_one_attempt_succeeds(self) -> None:
@@ -143,10 +143,10 @@ class TestResults:
         for count in range(1, 4):
             state = results.failed(state, {"/metrics": "timeout"}, 0, 1)
             assert state.failures == count
-        assert results.good(state, "/metrics", page(reading()), 0, 1).failures == 0
+        assert results.good(state, "/metrics", page(reading()), 0, 0, 1).failures == 0
 
     def test_the_path_that_worked_is_kept_through_passing_failures_only(self) -> None:
-        state = results.good(State(), "/prometheus/metrics", page(reading()), 0, 1)
+        state = results.good(State(), "/prometheus/metrics", page(reading()), 0, 0, 1)
         assert results.failed(state, {"/prometheus/metrics": "timeout"}, 2, 3).paths(TARGET) == ("/prometheus/metrics",)
         assert results.failed(state, {"/prometheus/metrics": "not_found"}, 2, 3).paths(TARGET) == targets.USUAL_PATHS
 
@@ -160,16 +160,16 @@ class TestResults:
 
     def test_two_ports_of_one_engine_are_one_and_the_known_and_fuller_one_counts(self) -> None:
         other = Target(POD, 9402, None, "http")
-        low = results.good(State(), "/metrics", page(reading(0.2)), 10, 11)
-        high = results.good(State(), "/metrics", page(reading(0.7)), 10, 11)
-        none = results.good(State(), "/metrics", page(reading(None)), 10, 11)
+        low = results.good(State(), "/metrics", page(reading(0.2)), 0, 10, 11)
+        high = results.good(State(), "/metrics", page(reading(0.7)), 0, 10, 11)
+        none = results.good(State(), "/metrics", page(reading(None)), 0, 10, 11)
         assert said({TARGET: low, other: high}, 11) == said({TARGET: high, other: low}, 11) == [(0.7, None)]
         assert said({TARGET: none, other: low}, 11) == said({TARGET: low, other: none}, 11) == [(0.2, None)]
         assert said({TARGET: none, other: none}, 11) == [(None, "asleep")]
 
     def test_a_port_without_an_engine_says_nothing_beside_one_that_has_it(self) -> None:
         other = Target(POD, 30000, None, "http")
-        state = results.good(State(), "/metrics", page(reading(0.2)), 10, 11)
+        state = results.good(State(), "/metrics", page(reading(0.2)), 0, 10, 11)
         refused = results.failed(State(), {"/metrics": "refused"}, 10, 11)
         assert said({TARGET: state, other: refused}, 11) == [(0.2, None)]
         assert said({TARGET: refused, other: refused}, 11) == [(None, "refused")]
@@ -182,6 +182,17 @@ class TestResults:
 
     def test_statuses_of_what_was_tried(self) -> None:
         other = Target(POD, 30000, None, "http")
-        state = results.good(State(), "/metrics", PageReadings((reading(),), 3), 10, 11)
+        state = results.good(State(), "/metrics", PageReadings((reading(),), 3), 2, 10, 11)
         (one,) = results.statuses(Plan((TARGET, other), {}), {TARGET: state})
-        assert (one.port, one.up, one.duration, one.reason, one.at, one.bad_lines) == (8000, True, 1, None, 11, 3)
+        assert (one.port, one.up, one.duration, one.reason, one.at, one.bad_lines) == (8000, True, 1, None, 11, 5)
+
+    @pytest.mark.parametrize(("reason", "shown"), [("refused", 1), ("no_gauge", 1), ("timeout", 2), ("tls", 2)])
+    def test_ports_that_never_were_an_engines_are_not_down_for_ever(self, reason: str, shown: int) -> None:
+        other = Target(POD, 30000, None, "http")
+        plan = Plan((TARGET, other), {})
+        failed = results.failed(State(), {"/metrics": reason}, 10, 11)
+        good = results.good(State(), "/metrics", page(reading()), 0, 10, 11)
+        assert len(results.statuses(plan, {TARGET: good, other: failed})) == shown
+        assert len(results.statuses(plan, {TARGET: failed, other: failed})) == 2
+        once = results.failed(good, {"/metrics": reason}, 12, 13)
+        assert len(results.statuses(plan, {TARGET: good, other: once})) == 2
