@@ -116,7 +116,11 @@ def test_an_upgrade_after_the_emergency_switch(release: Cluster) -> None:
 def test_a_definition_that_was_kept_is_taken_over_by_the_next_installation(release: Cluster) -> None:
     release.run("install", "mx", str(CHART), ENDPOINTS)
     release.run("uninstall", "mx")
-    assert "STATUS: deployed" in release.run("install", "mx", str(CHART), ENDPOINTS)
+    said = release.run("install", "mx", str(CHART), ENDPOINTS, "--set=policy.spec.interval=7s")
+    assert "STATUS: deployed" in said
+    assert release.policy(".spec.interval") == "7s"
+    release.run("uninstall", "mx")
+    assert release.api.kubectl("get", "slp", "-o", "name") == ""
 
 
 def previous_chart(folder: pathlib.Path) -> pathlib.Path:

@@ -19,7 +19,7 @@ meta.helm.sh/release-namespace: {{ .Release.Namespace | quote }}
 {{- end -}}
 
 {{- define "mx.leavingHook" -}}
-helm.sh/hook: pre-upgrade
+helm.sh/hook: {{ ternary "pre-install" "pre-upgrade" .Release.IsInstall }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
 
