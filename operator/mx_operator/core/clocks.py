@@ -16,6 +16,8 @@ from mx_operator.core.memory import Memory, RowMemory
 from mx_operator.core.model import Listing, SourceKey
 
 _KEPT: Final = 20
+#: A heartbeat somewhere within so many seconds says too little.
+_TOO_VAGUE: Final = 16.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,14 +43,13 @@ def compare(clocks: Clocks, listing: Listing, before: Memory, after: Mapping[Sou
     writes, skews = clocks.writes, list(clocks.skews)
     for row in listing.rows:
         earlier, later = before.rows.get(row.key), after[row.key]
-        if earlier is None or row.updated_at_ms <= earlier.greatest_ms:
+        if earlier is None:
             continue
-        stamp = row.updated_at_ms / 1000
-        if later.heartbeat_at != earlier.heartbeat_at:
-            if writes is not None:
-                skews.append(_outside(stamp - listing.received_at, stamp - before.listed_at(earlier), writes))
-        elif earlier.awaits and row.load == earlier.wrote:
+        stamp, listed_at = row.updated_at_ms / 1000, before.listed_at(earlier)
+        if earlier.awaits and row.load == earlier.wrote:
             writes = (stamp - earlier.written_at, stamp - earlier.sent_at)
+        elif later.heartbeat_at != earlier.heartbeat_at and writes and listing.received_at - listed_at < _TOO_VAGUE:
+            skews.append(_outside(stamp - listing.received_at, stamp - listed_at, writes))
     return Clocks(writes, tuple(skews[-_KEPT:]))
 
 
