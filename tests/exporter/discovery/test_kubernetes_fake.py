@@ -125,6 +125,17 @@ def test_a_bad_event_ends_the_watch_and_nothing_else(
     assert "ended, which it should not" not in caplog.text
 
 
+def test_a_watch_that_has_gone_silent_is_begun_anew(
+    api: FakeApi, discovery: KubernetesDiscovery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a connection may be left after a network's failure: nothing arrives, and nothing says so."""
+    monkeypatch.setattr(apiserver, "_SILENCE", 0.3)
+    api.watches = [["hold"], [event("ADDED", pod("b", "5")), "hold"]]
+    discovery.start()
+    wait(lambda: names(discovery) == ["a", "b"])
+    assert [asked["resourceVersion"] for asked in api.asked if "watch" in asked][:2] == ["1", "1"]
+
+
 def test_an_endless_event_is_cut_off(
     api: FakeApi, discovery: KubernetesDiscovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
