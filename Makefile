@@ -15,3 +15,6 @@ tools:
 
 setup:
 	@scripts/setup
+
+fuzz: setup
+	scripts/fuzz
