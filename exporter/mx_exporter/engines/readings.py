@@ -110,7 +110,7 @@ def _usage(engine: Engine, own: Sequence[_Series], shared: Sequence[_Series]) ->
         values, whys = _values(rule, picked, shared)
         if values:
             return max(values), None
-        reason = reason or next(iter(whys), None)
+        reason = reason or min(whys, default=None)  # not the first: the order of lines means nothing
     return None, reason
 
 

@@ -64,6 +64,11 @@ def test_what_is_no_ratio_neither_counts_nor_hides_what_is(good: float, bad: flo
     assert (one.value, one.reason) == (good, None)
 
 
+def test_of_two_reasons_the_same_one_is_given_in_any_order() -> None:
+    page = [b'sglang:token_usage{tp_rank="0"} NaN', b'sglang:token_usage{tp_rank="1"} 62']
+    assert [one.reason for one in read(*page)] == [one.reason for one in read(*reversed(page))] == ["not_finite"]
+
+
 def test_lines_that_are_no_samples_are_counted() -> None:
     page = readings.read(TABLE, [b"vllm:kv_cache_usage_perc x", b"sglang:token_usage 0.5", b"sglang:token_usage{"])
     assert page.bad_lines == 2
