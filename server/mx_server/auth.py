@@ -16,8 +16,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 
-from mx_server.backends import BackendUnavailable
-from mx_server.kube_client import ApiError
+from mx_server.errors import ApiError, BackendUnavailable
 from mx_server.settings import Security
 from mx_server.telemetry import Telemetry
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from mx_server import arguments as door
 from mx_server.app import Server
-from mx_server.backends import BackendUnavailable
+from mx_server.errors import BackendUnavailable
 from mx_server.settings import BadSetting, Settings
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from mx_server.backends import BackendUnavailable
+from mx_server.errors import ApiError, BackendUnavailable
 from mx_server.settings import BadSetting, Kubernetes
 from mx_wire import TokenFile
 
@@ -28,18 +28,6 @@ APPLY: Final = "application/apply-patch+yaml"
 _MOUNT: Final = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # The server's own troubles and ours with it; what is left of 4xx is an answer about the object.
 _UNAVAILABLE: Final = frozenset({401, 403, 408, 429})
-
-
-class ApiError(Exception):
-    """The API server refused a request for what is in it.
-
-    Attributes:
-        code: The HTTP status: 404, 409, 413, 422, ...
-    """
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class KubeClient:

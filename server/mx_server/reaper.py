@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from mx_server.backends import Backend, BackendUnavailable
+from mx_server.backends import Backend
+from mx_server.core.records import Row
+from mx_server.core.rules import counted, reaping
+from mx_server.errors import BackendUnavailable
 from mx_server.logs import Seldom, log
-from mx_server.records import Row
-from mx_server.rules import counted, reaping
 from mx_server.telemetry import Telemetry
 
 #: Changes in flight; the Kubernetes backend needs one or two requests for each.

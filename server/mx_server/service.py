@@ -17,11 +17,12 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 import mx_wire
-from mx_server import answers, requests
-from mx_server.backends import Backend, BackendUnavailable, RegistrationRefused
+from mx_server.backends import Backend
+from mx_server.core import answers, requests
+from mx_server.core.records import Outcome, StatusUpdate, Verdict
+from mx_server.core.rules import chosen
+from mx_server.errors import BackendUnavailable, RegistrationRefused
 from mx_server.logs import Seldom, log
-from mx_server.records import Outcome, StatusUpdate, Verdict
-from mx_server.rules import chosen
 from mx_server.telemetry import Telemetry
 from mx_wire import (
     FILE_DESCRIPTOR,

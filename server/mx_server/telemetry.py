@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from mx_server.records import STATUS_NAMES
+from mx_server.core.records import STATUS_NAMES
 
 RPCS: Final = ("PublishMetadata", "ListSources", "GetMetadata", "UpdateStatus")
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

@@ -28,7 +28,7 @@ from mx_lab.processes import Process, free_port
 from mx_server import arguments, cli
 from mx_server.app import Server
 from mx_server.backends.memory import MemoryBackend
-from mx_server.records import Listing, Outcome, StatusUpdate
+from mx_server.core.records import Listing, Outcome, StatusUpdate
 from mx_server.settings import BadSetting, Kubernetes, Security, ServerTls, Settings
 from mx_server.telemetry import version
 from mx_wire import SERVICE, ListSourcesRequest, Tls, aio_channel, aio_stub

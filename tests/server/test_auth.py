@@ -12,7 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from mx_server.auth import Guard, account, bearer
-from mx_server.backends import BackendUnavailable
+from mx_server.errors import BackendUnavailable
 from mx_server.settings import Kubernetes, Security, Settings
 from mx_wire import SERVICE, ListSourcesRequest, TokenFile, aio_channel, aio_stub
 from tests.parts.kubernetes import ApiServer

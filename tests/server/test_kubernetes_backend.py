@@ -18,9 +18,9 @@ import grpc
 import pytest
 import yaml
 
-from mx_server.backends import BackendUnavailable
 from mx_server.backends.kubernetes import KubernetesBackend
 from mx_server.cli import crd
+from mx_server.errors import BackendUnavailable
 from mx_server.kube_client import KubeClient
 from mx_server.settings import Kubernetes, Settings
 from mx_wire import (

@@ -13,8 +13,8 @@ import grpc
 import pytest
 from redis import asyncio as aioredis
 
-from mx_server.backends import BackendUnavailable
 from mx_server.backends.redis import RedisBackend
+from mx_server.errors import BackendUnavailable
 from mx_server.settings import BadSetting, Settings
 from mx_wire import GetMetadataRequest, aio_channel, aio_stub
 from tests.parts import released

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mx_server import answers, requests
-from mx_server.records import Registration, StatusUpdate, Wanted
+from mx_server.core import answers, requests
+from mx_server.core.records import Registration, StatusUpdate, Wanted
 from mx_wire import (
     ListSourcesRequest,
     PublishMetadataRequest,

@@ -7,8 +7,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mx_server.records import Listing, Row, Wanted
-from mx_server.rules import chosen, counted, fresh, next_stamp, reaping
+from mx_server.core.records import Listing, Row, Wanted
+from mx_server.core.rules import chosen, counted, fresh, next_stamp, reaping
 from mx_wire import SourceInstanceRef, SourceStatus
 
 UNKNOWN, INITIALIZING, READY, STALE = SourceStatus.values()

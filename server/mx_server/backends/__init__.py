@@ -1,4 +1,4 @@
-"""Where rows live: one narrow interface and the errors its implementations raise.
+"""Where rows live: one narrow interface.
 
 The service and the reaper know `Backend` alone; `memory`, `redis` and `kubernetes` implement it, and one conformance
 suite (tests/server/test_conformance.py) runs unchanged against all three.
@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from mx_server.records import Listing, Outcome, Registration, Row, StatusUpdate
+from mx_server.core.records import Listing, Outcome, Registration, Row, StatusUpdate
 from mx_wire import GetMetadataResponse
-
-
-class BackendUnavailable(Exception):  # noqa: N818 - a state of the backend, named as it is said
-    """The store could not be asked or did not answer; the caller is told UNAVAILABLE, never an empty answer."""
-
-
-class RegistrationRefused(Exception):  # noqa: N818
-    """The store cannot hold this registration; the message names the field."""
 
 
 class Backend(Protocol):

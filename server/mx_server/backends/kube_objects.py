@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from mx_server import answers
-from mx_server.records import STATUS_NAMES, Registration, Row
+from mx_server.core import answers
+from mx_server.core.records import STATUS_NAMES, Registration, Row
 from mx_wire import (
     ArtifactSourceMetadata,
     MxSourceType,

@@ -12,11 +12,12 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from mx_server import answers
-from mx_server.backends import BackendUnavailable, RegistrationRefused, kube_objects
-from mx_server.kube_client import APPLY, JSON_PATCH, MERGE_PATCH, ApiError, KubeClient
+from mx_server.backends import kube_objects
+from mx_server.core import answers
+from mx_server.core.records import Listing, Outcome, Registration, Row, StatusUpdate, Verdict
+from mx_server.errors import ApiError, BackendUnavailable, RegistrationRefused
+from mx_server.kube_client import APPLY, JSON_PATCH, MERGE_PATCH, KubeClient
 from mx_server.logs import Seldom, log
-from mx_server.records import Listing, Outcome, Registration, Row, StatusUpdate, Verdict
 from mx_wire import GetMetadataResponse, SourceStatus, TensorDescriptor
 
 _TRIES: Final = 5

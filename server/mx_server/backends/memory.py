@@ -9,9 +9,9 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from mx_server import answers
-from mx_server.records import Listing, Outcome, Registration, Row, StatusUpdate, Verdict
-from mx_server.rules import next_stamp
+from mx_server.core import answers
+from mx_server.core.records import Listing, Outcome, Registration, Row, StatusUpdate, Verdict
+from mx_server.core.rules import next_stamp
 from mx_wire import GetMetadataResponse, SourceStatus
 
 

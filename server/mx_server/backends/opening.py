@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from mx_server.backends import Backend, BackendUnavailable
+from mx_server.backends import Backend
+from mx_server.errors import BackendUnavailable
 from mx_server.settings import BadSetting, Settings
 
 

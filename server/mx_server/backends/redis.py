@@ -25,9 +25,9 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as LostConnection
 from redis.exceptions import RedisError
 
-from mx_server import answers
-from mx_server.backends import BackendUnavailable
-from mx_server.records import Listing, Outcome, Registration, Row, StatusUpdate, Verdict
+from mx_server.core import answers
+from mx_server.core.records import Listing, Outcome, Registration, Row, StatusUpdate, Verdict
+from mx_server.errors import BackendUnavailable
 from mx_server.settings import BadSetting
 from mx_wire import GetMetadataResponse, PublishMetadataRequest, SourceInstanceRef, SourceStatus
 

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Final
 
-from mx_server.records import Listing, Row, Wanted
+from mx_server.core.records import Listing, Row, Wanted
 from mx_wire import SourceStatus
 
 _ACTIVE: Final = frozenset({SourceStatus.SOURCE_STATUS_READY, SourceStatus.SOURCE_STATUS_INITIALIZING})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mx_server.records import Registration, Row
+from mx_server.core.records import Registration, Row
 from mx_wire import (
     Dialect,
     GetMetadataResponse,

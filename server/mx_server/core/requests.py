@@ -10,7 +10,7 @@ import math
 import re
 from typing import Final
 
-from mx_server.records import Pod, Registration, StatusUpdate, Wanted
+from mx_server.core.records import Pod, Registration, StatusUpdate, Wanted
 from mx_wire import (
     GetMetadataRequest,
     ListSourcesRequest,
