@@ -20,7 +20,7 @@ from tests.exporter.trees import nodes
 _LINE = b'vllm:e2e_request_latency_seconds_bucket{engine="%d",le="%d.5",model_name="meta-llama/Llama-3.1"} %d.0\n'
 _GAUGE = b'vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.5\n'
 #: How long each half of the run takes, in ticks of a second.
-TICKS = 8 if os.environ.get("MX_TEST_LONG") else 4
+TICKS = 8 if os.environ.get("MX_TEST_LONG") else 3
 
 
 def timestamps(url: str, ticks: int) -> list[float]:

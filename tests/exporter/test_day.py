@@ -23,7 +23,7 @@ from tests.exporter.engines.servers import Answer, EngineServer
 from tests.exporter.trees import nodes
 
 PLACES = 200
-SECONDS = 120.0 if os.environ.get("MX_TEST_LONG") else 12.0
+SECONDS = 120.0 if os.environ.get("MX_TEST_LONG") else 8.0
 GROWTH_MB = 2.0
 #: The file is looked at every second and the page made anew every second; the rest is a busy machine's.
 NOTICE = 2.6
@@ -125,7 +125,7 @@ def test_a_day(tmp_path: pathlib.Path, ports: dict[str, int]) -> None:
     finally:
         process.kill()
     half = len(memory) // 2
-    window = max(3, len(memory) // 12)
+    window = max(2, len(memory) // 6)
     growth = statistics.median(memory[-window:]) - statistics.median(memory[half : half + window])
     log = (tmp_path / "log").read_text()
     seen = f"{fleet.born} pods, {memory[half]:.1f} MB at half, {memory[-1]:.1f} MB at the end, {growth:+.2f} MB"

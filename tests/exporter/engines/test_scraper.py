@@ -105,10 +105,10 @@ def test_bad_neighbours_cost_a_good_engine_nothing(running: Running, good: Engin
         sources = [source(f"bad-{i}", server.port) for i, server in enumerate(servers)]
         running.discovery.known = (*sources, source("good", good.port))
         wait(lambda: running.value("good") == 0.5)
-        time.sleep(1.0)
+        time.sleep(0.5)  # until each of them has failed
         before = len(good.requests)
-        time.sleep(2.0)
-        assert len(good.requests) - before >= 12  # 20 at best
+        time.sleep(1.2)
+        assert len(good.requests) - before >= 6  # 12 at best
         assert running.value("good") == 0.5
         assert all(running.value(f"bad-{i}") is None for i in range(len(bad)))
     finally:
