@@ -13,6 +13,8 @@ from typing import Final
 NONCES: Final = 256
 #: No marked value is above 1 or below this one, which stands for 0.
 FLOOR: Final = 2.0**-10
+#: No load is further from its marked value.
+PRECISION: Final = 0.002
 _TAG: Final = 0xA500
 _TAG_MASK: Final = 0xFF00
 _FLOAT: Final = struct.Struct("<f")

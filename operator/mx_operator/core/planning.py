@@ -5,6 +5,7 @@ Called once a cycle by the loop, with what the seams brought in, after `heartbea
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import fnmatch
 import random
@@ -74,13 +75,16 @@ class Plan:
 
     Attributes:
         writes: Largest difference first.
-        decisions: One for each listed source and each policy that means it.
+        decisions: One for each listed source that any policy means, of the policy that has it.
         measured: Sources that have a fresh reading.
+        conflicts: By policy, the sources that it means and another with precedence has; numbers only, because fifty
+            policies for everything would be fifty decisions for each source.
     """
 
     writes: tuple[Write, ...]
     decisions: tuple[Decision, ...]
     measured: tuple[SourceKey, ...]
+    conflicts: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,11 +126,12 @@ def plan(
     decisions: list[Decision] = []
     wants: list[tuple[float, int, Want]] = []
     measured: list[SourceKey] = []
+    conflicts: collections.Counter[int] = collections.Counter()
     for row in listing.rows:
         owner, others = owners.of(row.model_name)
         if owner is None:
             continue
-        decisions += [Decision(row, tasks[other].policy.name, State.CONFLICTING, CONFLICT) for other in others]
+        conflicts.update(others)
         task = tasks[owner]
         known = measure(task.answers, row, identities.get(row.key), task.policy.stale_after)
         if known.value is not None:
@@ -138,7 +143,8 @@ def plan(
             wants.append((-difference(want.load, row.load), len(wants), want))
     wants.sort()
     writes = _grant([want for _, _, want in wants], memory, rules, limits, now, rnd, decisions)
-    return Plan(tuple(writes), tuple(decisions), tuple(measured))
+    lost = {tasks[other].policy.name: count for other, count in conflicts.items()}
+    return Plan(tuple(writes), tuple(decisions), tuple(measured), lost)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

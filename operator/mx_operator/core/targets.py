@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mx_operator.core.joins import NO_SERIES, Absent, Index, Reading, find
+from mx_operator.core.marks import PRECISION
 from mx_operator.core.model import Identity, Row
 from mx_operator.policies.spec import Combine
 
@@ -27,7 +28,6 @@ class State(enum.Enum):
     AMBIGUOUS = "ambiguous"
     STALE = "stale"
     INVALID = "invalid"
-    CONFLICTING = "conflicting"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,5 +126,8 @@ def difference(wanted: float, stored: float | None) -> float:
 
 
 def worth_writing(wanted: float, stored: float | None, deadband: float) -> bool:
-    """Whether the difference exceeds the deadband; a value that is not stored always differs."""
-    return stored is None or not math.isfinite(stored) or abs(wanted - stored) > deadband
+    """Whether the difference exceeds the deadband; a value that is not stored always differs.
+
+    What marking alone changes is no difference, however small the deadband: it would be written for ever.
+    """
+    return stored is None or not math.isfinite(stored) or abs(wanted - stored) > max(deadband, PRECISION)

@@ -152,8 +152,10 @@ class Endpoint:
     async def _guarded(self) -> None:
         try:
             await self.cycle()
-        except Exception:  # noqa: BLE001 (a defect must be loud, and must not end the loop)
+        except Exception as error:  # noqa: BLE001 (a defect must be loud, and must not end the loop)
             _LOG.exception("%s: a cycle failed", self.key.server.address)
+            for policy in self._policies:
+                self._sink.publish(reporting.unusable(policy, "InternalError", repr(error), self._wall()))
         self.ticked = self._now()
 
     async def known(self, seconds: float) -> None:

@@ -80,7 +80,7 @@ class Fleet:
         _LOG.error("%s: %s", key.server.address, error)
         self._broken[key] = list(policies)
         for policy in policies:
-            self._sink.publish(reporting.unusable(policy, str(error), time.time()))
+            self._sink.publish(reporting.unusable(policy, "Configuration", str(error), time.time()))
 
         def again() -> None:
             if (now := self._broken.get(key)) is not None:

@@ -18,6 +18,8 @@ from mx_operator.mx.servers import MxServer
 
 _LOG: Final = logging.getLogger(__name__)
 _AT_ONCE: Final = 8
+#: A fleet that is new to us is asked for without haste: an API server may stand behind each answer.
+_PER_SECOND: Final = 400.0
 #: Seconds before a worker that was not found, or whose call failed, is asked for again.
 _AGAIN: Final = 30.0
 
@@ -68,6 +70,7 @@ class Identities:
             del self._wanted[key]
             if key not in self._known:
                 await self._ask(key)
+                await asyncio.sleep(_AT_ONCE / _PER_SECOND)
 
     async def _ask(self, key: SourceKey) -> None:
         self._not_before[key] = self._now() + _AGAIN

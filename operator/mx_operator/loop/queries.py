@@ -45,13 +45,16 @@ class Fetched:
 
 
 class Poller:
-    """One signal: at most one query under way, and the last answer until it is used."""
+    """One signal: at most one query under way, and the last answer until it is used.
+
+    `took` is how many seconds the last query took, 0 if it failed.
+    """
 
     def __init__(self, client: SignalClient, now: Callable[[], float]) -> None:
         self._client, self._now = client, now
         self._running: asyncio.Task[Fetched] | None = None
         self._fetched: Fetched | None = None
-        self.last: Fetched | None = None
+        self.took = 0.0
 
     def start(self) -> None:
         """Ask, unless a query is under way or an answer waits to be used."""
@@ -72,7 +75,8 @@ class Poller:
 
     def _collect(self) -> None:
         if self._running is not None and self._running.done():
-            self._fetched = self.last = self._running.result()
+            self._fetched = self._running.result()
+            self.took = self._fetched.took if self._fetched.index is not None else 0.0
             self._running = None
 
     async def _ask(self) -> Fetched:
@@ -137,8 +141,7 @@ class Signals:
 
     def slowest(self) -> float:
         """Seconds the slowest of the last good answers took."""
-        last = [poller.last for poller in self._pollers.values()]
-        return max((fetched.took for fetched in last if fetched and fetched.index is not None), default=0.0)
+        return max((poller.took for poller in self._pollers.values()), default=0.0)
 
     async def close(self) -> None:
         """Give up everything."""

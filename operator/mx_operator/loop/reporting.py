@@ -10,7 +10,7 @@ from mx_operator.core import gates
 from mx_operator.core.heartbeats import usual_interval
 from mx_operator.core.joins import NO_IDENTITY
 from mx_operator.core.model import Outcome, Result
-from mx_operator.core.planning import OBSERVE, UNCHANGED, Decision
+from mx_operator.core.planning import CONFLICT, OBSERVE, UNCHANGED, Decision
 from mx_operator.core.reports import Check, Counts, PolicyReport
 from mx_operator.core.targets import State
 from mx_operator.policies.spec import SourceLoadPolicy
@@ -39,8 +39,11 @@ def reports(cycle: Cycle, wall: float) -> list[PolicyReport]:
 def _report(
     policy: SourceLoadPolicy, cycle: Cycle, decisions: list[Decision], outcomes: list[Outcome], wall: float
 ) -> PolicyReport:
-    counts = _counts(decisions, outcomes)
+    lost = 0 if cycle.plan is None else cycle.plan.conflicts.get(policy.name, 0)
+    counts = _counts(decisions, outcomes, lost)
     skips = collections.Counter(_skips(decisions, outcomes))
+    if lost:
+        skips[CONFLICT] = lost
     fetched = {signal.name: cycle.fetched.get((policy.prometheus, signal)) for signal in policy.signals}
     interval = usual_interval(cycle.ledger.memory.rows, [decision.row.key for decision in decisions[:_ENOUGH]])
     return PolicyReport(
@@ -62,18 +65,18 @@ def _report(
     )
 
 
-def _counts(decisions: list[Decision], outcomes: list[Outcome]) -> Counts:
+def _counts(decisions: list[Decision], outcomes: list[Outcome], conflicting: int) -> Counts:
     states = collections.Counter(decision.state for decision in decisions)
     results = collections.Counter(outcome.result for outcome in outcomes)
     held = [d for d in decisions if d.target is not None and not d.write and d.reason != UNCHANGED]
     return Counts(
-        listed=len(decisions),
+        listed=len(decisions) + conflicting,
         matched=states[State.MATCHED],
         unmatched=states[State.UNMATCHED],
         ambiguous=states[State.AMBIGUOUS],
         stale=states[State.STALE],
         invalid=states[State.INVALID],
-        conflicting=states[State.CONFLICTING],
+        conflicting=conflicting,
         wanted=len(held) + sum(decision.write for decision in decisions),
         written=results[Result.ACCEPTED],
         failed=results[Result.REFUSED] + results[Result.DENIED] + results[Result.FAILED],
@@ -174,16 +177,16 @@ def _ages(fetched: Mapping[str, Fetched | None], now: float) -> dict[str, float]
     }
 
 
-def unusable(policy: SourceLoadPolicy, message: str, wall: float) -> PolicyReport:
-    """The report of a policy whose endpoint cannot even be called."""
-    unknown = Check(None, "NotRunning", "the MX server cannot be called with this configuration")
+def unusable(policy: SourceLoadPolicy, reason: str, message: str, wall: float) -> PolicyReport:
+    """The report of a policy that has no cycles: its endpoint cannot be called, or each of them fails."""
+    unknown = Check(None, "NotRunning", "there was no cycle")
     return PolicyReport(
         policy=policy.name,
         uid=policy.uid,
         generation=policy.generation,
         at=wall,
         prometheus=unknown,
-        server=Check(False, "Configuration", message),
+        server=Check(False, reason, message),
         load_supported=unknown,
         data_fresh=unknown,
         heartbeat=unknown,

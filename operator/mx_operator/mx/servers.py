@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Iterable
 from typing import Final, Protocol
 
@@ -18,6 +19,8 @@ from mx_operator.core.joins import address, split_endpoint
 from mx_operator.core.model import Identity, Row, SourceKey, Write, device_of_port
 from mx_operator.mx.errors import DeniedError, MxError, RefusedError
 from mx_operator.policies.spec import Server
+
+_LOG: Final = logging.getLogger(__name__)
 
 _METADATA_DEADLINE: Final = 5.0
 _DENIED: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
@@ -114,7 +117,12 @@ class GrpcServer:
 
     async def reconnect(self) -> None:
         """See `MxServer`."""
-        old, self._channel = self._channel, self._connect()
+        try:
+            fresh = self._connect()
+        except mx_wire.ConfigurationError as error:
+            _LOG.warning("%s: the old connection stays: %s", self._settings.address, error)
+            return
+        old, self._channel = self._channel, fresh
         self._stub = mx_wire.aio_stub(self._channel)
         await old.close(grace=0)
 

@@ -50,21 +50,28 @@ class ClientCredentials(requests.auth.AuthBase):
             self._token, lifetime = self._fetch()
             self._until = self._clock() + lifetime - _EARLY
         request.headers["Authorization"] = f"Bearer {self._token}"
+        request.register_hook("response", self._answered)  # type: ignore[no-untyped-call]
         return request
+
+    def _answered(self, response: requests.Response, **_: object) -> None:
+        if response.status_code == requests.codes.unauthorized:
+            self._until = float("-inf")  # revoked before its time: the next query fetches another
 
     def _fetch(self) -> tuple[str, float]:
         settings = self._settings
         try:
             secret = pathlib.Path(settings.client_secret_file).read_text(encoding="utf-8").strip()
             form = {"grant_type": "client_credentials", "scope": " ".join(settings.scopes)}
-            answer = requests.post(
-                settings.token_url,
-                data={name: value for name, value in form.items() if value},
-                auth=(settings.client_id, secret),
-                timeout=_TOKEN_TIMEOUT,
-                verify=self._verify,
-                allow_redirects=False,
-            )
+            with requests.Session() as session:
+                session.trust_env = False
+                answer = session.post(
+                    settings.token_url,
+                    data={name: value for name, value in form.items() if value},
+                    auth=(settings.client_id, secret),
+                    timeout=_TOKEN_TIMEOUT,
+                    verify=self._verify,
+                    allow_redirects=False,
+                )
             answer.raise_for_status()
             content = answer.json()
             return str(content["access_token"]), float(content.get("expires_in", 300))

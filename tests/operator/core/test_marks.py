@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mx_operator.core.marks import FLOOR, NONCES, is_marked, mark, nonce_of
+from mx_operator.core.marks import FLOOR, NONCES, PRECISION, is_marked, mark, nonce_of
 
 loads = st.floats(0.0, 1.0)
 nonces = st.integers(0, NONCES - 1)
@@ -22,7 +22,7 @@ def bits(value: float) -> int:
 def test_a_marked_load_is_near_inside_and_carries_its_nonce(load: float, nonce: int) -> None:
     marked = mark(load, nonce)
     assert FLOOR < marked < 1.0
-    assert abs(marked - load) <= 0.002
+    assert abs(marked - load) <= PRECISION == 0.002
     assert bits(marked) & 0xFFFF == 0xA500 | nonce
     assert nonce_of(marked) == nonce
     assert struct.unpack("<f", struct.pack("<f", marked))[0] == marked, "it is a float32, and so survives the wire"
