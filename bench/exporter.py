@@ -1,10 +1,11 @@
 """The exporter against node_exporter's infiniband collector: same tree, same client, one run.
 
-    .venv/bin/python bench/exporter.py [--rounds 300] [--cpu-seconds 20] [--json FILE]
+    .venv/bin/python -m bench.exporter [--rounds 300] [--cpu-seconds 20] [--json FILE]
 
 Peers: node_exporter 1.12 (scripts/tools) and Debian's 1.5 (prometheus-node-exporter), each with only its infiniband
 collector. A peer that is not there is named and left out; without 1.12 there is no verdict on the ratios. Counters move
-five times a second. Exit status 1 when a target is missed.
+five times a second. Then two nodes of our own: eight engines with pages of 5 MB, and Kubernetes discovery on a real API
+server with a kubelet's socket. Exit status 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import argparse
 import contextlib
 import dataclasses
 import http.client
+import http.server
+import itertools
 import json
 import os
 import pathlib
@@ -26,12 +29,14 @@ import time
 from collections.abc import Iterator
 
 from mx_lab.processes import Process, free_port, wait_until
+from tests.exporter.mapping.kubelets import Given, kubelet
 from tests.exporter.trees import Node, nodes
+from tests.parts import kubernetes
 from tests.parts.tools import tool
 
 PORTS = 16
 PAGE_AGE = 1.1
-HW_COUNTERS = (
+HW_COUNTERS = (  # noqa: SIM905
     "duplicate_request implied_nak_seq_err lifespan local_ack_timeout_err np_cnp_sent np_ecn_marked_roce_packets "
     "out_of_buffer out_of_sequence packet_seq_err req_cqe_error req_cqe_flush_error req_remote_access_errors "
     "req_remote_invalid_request resp_cqe_error resp_cqe_flush_error resp_local_length_error resp_remote_access_errors "
@@ -39,7 +44,7 @@ HW_COUNTERS = (
     "roce_slow_restart_trans rp_cnp_handled rp_cnp_ignored rx_atomic_requests rx_dct_connect rx_icrc_encapsulated "
     "rx_read_requests rx_write_requests"
 ).split()
-COUNTERS = (
+COUNTERS = (  # noqa: SIM905
     "VL15_dropped excessive_buffer_overrun_errors link_downed link_error_recovery local_link_integrity_errors "
     "multicast_rcv_packets multicast_xmit_packets port_rcv_constraint_errors port_rcv_data port_rcv_errors "
     "port_rcv_packets port_rcv_remote_physical_errors port_rcv_switch_relay_errors port_xmit_constraint_errors "
@@ -64,8 +69,10 @@ class Result:
 def make_node(root: pathlib.Path) -> Node:
     node = Node(root)
     for i in range(PORTS):
-        node.function(nodes.rail(i % 8) + ("" if i < 8 else "1"), numa=i // 8)
-        chain = nodes.rail(i % 8) + ("" if i < 8 else "1")
+        chain = nodes.rail(i % 8)[:-1] + str(i // 8)
+        node.function(chain, numa=i // 8)
+        if i < 8:
+            node.gpu(nodes.gpu_beside(i), f"GPU-{i:08d}-0000-0000-0000-000000000000", i)
         node.device(f"mlx5_{i}", chain)
         node.port(
             f"mlx5_{i}",
@@ -153,18 +160,14 @@ def measure(name: str, process: Process, port: int, rounds: int, cpu_for: float)
     return result
 
 
+def ours(node: Node, port: int, *more: str) -> list[str]:
+    door = pathlib.Path(sys.executable).parent / "mx-exporter"
+    return [str(door), "--listen", f"127.0.0.1:{port}", "--sysfs", str(node.sysfs), "--procfs", str(node.procfs), *more]
+
+
 def commands(node: Node, port: int) -> Iterator[tuple[str, list[str]]]:
     """Every exporter that is there, by name, and how to start it."""
-    yield (
-        "mx-exporter",
-        [
-            f"{pathlib.Path(sys.executable).parent}/mx-exporter",
-            "--listen",
-            f"127.0.0.1:{port}",
-            "--sysfs",
-            str(node.sysfs),
-        ],
-    )
+    yield "mx-exporter", ours(node, port)
     peers = {
         "node_exporter 1.12": tool("node_exporter"),
         "node_exporter 1.5 (Debian)": shutil.which("prometheus-node-exporter"),
@@ -186,6 +189,109 @@ def commands(node: Node, port: int) -> Iterator[tuple[str, list[str]]]:
         )
 
 
+@contextlib.contextmanager
+def engines(folder: pathlib.Path, count: int = 8, megabytes: float = 5.0) -> Iterator[list[int]]:
+    """Engines with large pages, in a process of their own; their ports."""
+    ports = [free_port() for _ in range(count)]
+    command = [sys.executable, "-m", "bench.exporter", "--engines", str(megabytes), *map(str, ports)]
+    with Process("engines", command, folder / "engines.log", env={**os.environ, "PYTHONPATH": os.getcwd()}) as process:
+        process.wait_ready(lambda: all(_listening(port) for port in ports))
+        yield ports
+
+
+def serve_engines(megabytes: float, ports: list[int]) -> None:
+    """What the engines' process runs: the same page on every port, the gauge at its end."""
+    line = 'vllm:request_latency_seconds_bucket{engine="0",le="%d",model_name="a-model-of-some-length"} %d\n'
+    lines = [line % (i, i) for i in range(int(megabytes * 1e6 / 90))]
+    body = "".join([*lines, 'vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.5\n']).encode()
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    for port in ports:
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Page)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Event().wait()
+
+
+def delays(port: int, seconds: float) -> list[float]:
+    """How late each tick began, in seconds, as the page tells it."""
+    client, begun = Client(port), {}
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        page = client.scrape()
+        stamp, took = (
+            float(re.search(rb"(?m)^mx_exporter_sample_%s_seconds (\S+)" % name, page)[1])  # type: ignore[index]
+            for name in (b"timestamp", b"duration")
+        )
+        begun[stamp] = stamp - took
+        time.sleep(0.2)
+    ticks = sorted(begun.values())
+    return [later - earlier - 1.0 for earlier, later in itertools.pairwise(ticks)]
+
+
+def with_engines(folder: pathlib.Path, node: Node, seconds: float) -> tuple[float, float, int]:
+    """Eight engines with pages of 5 MB: (latest tick in seconds, memory in MB, engines read)."""
+    with engines(folder) as ports:
+        pods = [
+            {
+                "pod": {"namespace": "ai", "name": f"vllm-{i}", "uid": f"u{i}", "ip": "127.0.0.1"},
+                "endpoints": [{"port": port}],
+                "nics": [f"mlx5_{i}"],
+            }
+            for i, port in enumerate(ports)
+        ]
+        (folder / "sources.yaml").write_text(json.dumps({"sources": pods}))
+        port = free_port()
+        command = ours(node, port, "--discovery", "static", "--sources", str(folder / "sources.yaml"))
+        with Process("mx-exporter", command, folder / "node.log") as process:
+            process.wait_ready(lambda: _listening(port))
+            wait_until(lambda: Client(port).scrape().count(b"\nmx_kv_cache_usage{") == len(ports), 30, "the engines")
+            late = delays(port, seconds)
+            return max(late), rss_mb(process.pid), len(ports)
+
+
+def with_kubernetes(folder: pathlib.Path, node: Node) -> float | None:
+    """Memory in MB with Kubernetes discovery and the kubelet's socket; None where there is no API server."""
+    if kubernetes.missing():
+        print(f"Kubernetes: left out: {kubernetes.missing()}")
+        return None
+    given = [Given("ai", f"vllm-{i}", ((f"GPU-{i:08d}-0000-0000-0000-000000000000",),)) for i in range(8)]
+    with kubernetes.api_server(folder / "api") as api, kubelet(folder / "kubelet.sock", given):
+        token = folder / "token"
+        token.write_text(kubernetes.ADMIN_TOKEN)
+        api.service_account("ai", "mx-exporter")
+        for i in range(8):
+            container = {"name": "e", "image": "e", "ports": [{"containerPort": 8000}]}
+            spec = {"nodeName": "n1", "containers": [{**container, "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+            path = "/api/v1/namespaces/ai/pods"
+            api.request("POST", path, {"metadata": {"name": f"vllm-{i}"}, "spec": spec})
+            status = {"status": {"phase": "Running", "podIP": f"192.0.2.{i + 1}"}}
+            api.request("PATCH", f"{path}/vllm-{i}/status", status, content="application/merge-patch+json")
+        settings = {"apiServer": api.url, "tokenFile": str(token), "caFile": str(api.ca_file)}
+        (folder / "config.yaml").write_text(json.dumps({"kubernetes": settings}))
+        port = free_port()
+        more = ["--discovery", "kubernetes", "--node", "n1", "--pod-resources", str(folder / "kubelet.sock")]
+        command = ours(node, port, *more, "--config", str(folder / "config.yaml"))
+        with Process("mx-exporter", command, folder / "k8s.log") as process:
+            process.wait_ready(lambda: _listening(port))
+            mapped = b'nic_mapping="affinity"'
+            wait_until(lambda: Client(port).scrape().count(mapped) == 8, 30, "eight mapped pods")
+            for _ in range(30):
+                Client(port).scrape()
+                time.sleep(0.3)
+            return rss_mb(process.pid)
+
+
 def verdict(results: list[Result]) -> list[str]:
     """The targets that were missed."""
     by_name = {result.name: result for result in results}
@@ -205,28 +311,48 @@ def verdict(results: list[Result]) -> list[str]:
     return missed
 
 
+def compare(folder: pathlib.Path, node: Node, rounds: int, cpu_for: float) -> list[Result]:
+    """Every exporter that is there, one after another on the same tree."""
+    results = []
+    port = free_port()
+    for name, command in commands(node, port):
+        with Process(name, command, folder / "log") as process:
+            process.wait_ready(lambda: _listening(port))
+            results.append(measure(name, process, port, rounds, cpu_for))
+    for result in results:
+        age = "" if result.oldest_page_s is None else f"  oldest page {result.oldest_page_s:.2f} s"
+        print(
+            f"{result.name:27} p50 {result.p50_ms:6.2f} ms  p99 {result.p99_ms:6.2f} ms  "
+            f"CPU {result.cpu_ms_per_second:5.1f} ms/s  RSS {result.rss_mb:5.1f} MB{age}"
+        )
+    return results
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--cpu-seconds", type=float, default=20)
+    parser.add_argument("--engine-seconds", type=float, default=20)
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--engines", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    results = []
-    with tempfile.TemporaryDirectory() as folder:
-        node = make_node(pathlib.Path(folder) / "node")
+    if arguments.engines:
+        serve_engines(float(arguments.engines[0]), [int(port) for port in arguments.engines[1:]])
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        node = make_node(folder / "node")
         with moving(node):
-            port = free_port()
-            for name, command in commands(node, port):
-                with Process(name, command, pathlib.Path(folder) / "log") as process:
-                    process.wait_ready(lambda port=port: bool(Client(port).scrape()) if _listening(port) else False)
-                    results.append(measure(name, process, port, arguments.rounds, arguments.cpu_seconds))
-    for result in results:
-        age = "" if result.oldest_page_s is None else f"  oldest page {result.oldest_page_s:.2f} s"
-        print(
-            f"{result.name:28} p50 {result.p50_ms:6.2f} ms  p99 {result.p99_ms:6.2f} ms  CPU {result.cpu_ms_per_second:5.1f} ms/s"
-            f"  RSS {result.rss_mb:5.1f} MB  page {result.bytes / 1e3:.0f} kB{age}"
-        )
+            results = compare(folder, node, arguments.rounds, arguments.cpu_seconds)
+            late, with_pages, count = with_engines(folder, node, arguments.engine_seconds)
+            in_cluster = with_kubernetes(folder, node)
+    print(f"{count} engines with pages of 5 MB: latest tick {late * 1e3:.0f} ms late, RSS {with_pages:.1f} MB")
     missed = verdict(results)
+    if late > 0.1:
+        missed.append(f"a tick came {late * 1e3:.0f} ms late with {count} engines, more than 100 ms")
+    if in_cluster is not None:
+        print(f"Kubernetes discovery and the kubelet's socket: RSS {in_cluster:.1f} MB")
+        if in_cluster > 60:
+            missed.append(f"resident memory in a cluster {in_cluster:.1f} MB > 60 MB")
     for line in missed:
         print("MISSED:", line)
     if arguments.json:
