@@ -98,6 +98,31 @@ def nothing(said: str) -> dashboard.SpecialValueMap:
     return dashboard.SpecialValueMap(options=options)
 
 
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """A second number in a stat: the name of its series, its unit, its thresholds."""
+
+    name: str
+    unit: str
+    steps: Steps
+    decimals: int | None = None
+
+    def properties(self) -> list[dashboard.DynamicConfigValue]:
+        """What overrides the panel's own."""
+        steps = {"mode": "absolute", "steps": [{"value": value, "color": color} for value, color in self.steps]}
+        made = {"unit": self.unit, "thresholds": steps, "decimals": self.decimals}
+        return [
+            dashboard.DynamicConfigValue(id_val=key, value=value) for key, value in made.items() if value is not None
+        ]
+
+
+_SHOWN: Final = {
+    (False, False): common.BigValueTextMode.VALUE,
+    (True, False): common.BigValueTextMode.NAME,
+    (False, True): common.BigValueTextMode.VALUE_AND_NAME,
+}
+
+
 def number(
     words: Words,
     queries: Sequence[Query],
@@ -107,6 +132,7 @@ def number(
     decimals: int | None = None,
     mappings: Sequence[dashboard.ValueMapping] = (),
     name_only: bool = False,
+    beside: Sequence[Beside] = (),
 ) -> dashboard.Panel:
     """A stat: one number per series.
 
@@ -118,6 +144,7 @@ def number(
         decimals: Digits after the point.
         mappings: Texts for values.
         name_only: Show the series' name instead of its value.
+        beside: Series of these names are measured otherwise; all names are shown then.
     """
     panel = (
         stat.Panel()
@@ -131,11 +158,13 @@ def number(
         .mappings(list(mappings))
         .color_mode(common.BigValueColorMode.VALUE)
         .graph_mode(common.BigValueGraphMode.NONE if queries[0].instant else common.BigValueGraphMode.AREA)
-        .text_mode(common.BigValueTextMode.NAME if name_only else common.BigValueTextMode.VALUE)
+        .text_mode(_SHOWN[name_only, bool(beside)])
         .justify_mode(common.BigValueJustifyMode.AUTO)
         .reduce_options(shared.ReduceDataOptions().calcs(["last" if queries[0].instant else "lastNotNull"]))
         .targets([query.built() for query in queries])
     )
+    for other in beside:
+        panel = panel.override_by_name(other.name, other.properties())
     return _finished(panel.decimals(decimals).build() if decimals is not None else panel.build())
 
 

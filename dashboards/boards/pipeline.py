@@ -39,7 +39,7 @@ def pipeline() -> dashboard.Dashboard:
     grid = Grid()
     grid.row("Is the load getting through?")
     for panel in _answers():
-        grid.add(panel, 3, 4)
+        grid.add(panel, 4, 4)
     grid.add(_alerts(), 14, 8)
     grid.add(_coverage(), 10, 8)
     grid.row("Exporters")
@@ -73,19 +73,16 @@ def _answers() -> list[dashboard.Panel]:
     return [
         house.number(
             Words(
-                "Exporters", "That answered the last scrape. Metric: `mx_exporter_sample_timestamp_seconds`.", "None"
-            ),
-            [Query(f"count({_STAMPS})")],
-        ),
-        house.number(
-            Words(
-                "Exporters down",
-                "Targets of the exporters' job that do not answer. "
-                "Metric: `up`, `mx_exporter_sample_timestamp_seconds`.",
+                "Exporters",
+                "How many answer their scrapes, and how many targets of the same job do not. "
+                "Metric: `mx_exporter_sample_timestamp_seconds`, `up`.",
                 NEEDS_EXPORTER,
             ),
-            [Query(f"sum(({select('up')} == bool 0) and on (job) {exporters})")],
-            steps=house.BAD_IF_ANY,
+            [
+                Query(f"count({_STAMPS})", "up", instant=True),
+                Query(f"sum(({select('up')} == bool 0) and on (job) {exporters})", "down", instant=True),
+            ],
+            beside=[house.Beside("down", "short", house.BAD_IF_ANY)],
         ),
         house.number(
             Words(
@@ -120,24 +117,19 @@ def _answers() -> list[dashboard.Panel]:
         ),
         house.number(
             Words(
-                "Writes",
-                "Accepted by the server, a second. None is right while no load changes. "
-                "Metric: `mx_operator_writes_total`.",
+                "Operator",
+                "Writes that the server accepted, a second (none is right while no load changes), and the 95th "
+                "percentile of its cycles. Metric: `mx_operator_writes_total`, `mx_operator_cycle_duration_seconds`.",
                 NEEDS_OPERATOR,
             ),
-            [Query(f"{writes} or 0 * {_state('listed')}")],
+            [
+                Query(f"{writes} or 0 * {_state('listed')}", "writes", instant=True),
+                Query(_cycle(0.95), "cycle p95", instant=True),
+            ],
             unit="wps",
-        ),
-        house.number(
-            Words(
-                "Cycle p95",
-                "Of the operator's cycles, 95th percentile. Metric: `mx_operator_cycle_duration_seconds`.",
-                NEEDS_OPERATOR,
-            ),
-            [Query(_cycle(0.95))],
-            unit="s",
-            steps=((None, "green"), (2, "orange"), (5, "red")),
-            mappings=[house.nothing("no cycle")],
+            decimals=2,
+            mappings=[house.nothing("none")],
+            beside=[house.Beside("cycle p95", "s", ((None, "green"), (2, "orange"), (5, "red")))],
         ),
         house.number(
             Words("Alerts firing", "Of this product. Metric: `ALERTS`.", "Are the rules installed?"),

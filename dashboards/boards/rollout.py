@@ -40,6 +40,7 @@ from dashboards.promql import (
 _RATIO: Final = ((None, "green"), (1.25, "orange"), (2, "red"))
 #: A row is stamped by each heartbeat (30 s) and each write; an unchanged load is not written again.
 _AGE: Final = ((None, "green"), (35, "orange"), (60, "red"))
+_TO_BEFORE: Final = house.Beside("to before", house.TIMES, _RATIO, 2)
 _SHARE: Final = ((None, "green"), (0.05, "orange"), (0.15, "red"))
 _DECILES: Final = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1")
 
@@ -60,7 +61,7 @@ def rollout() -> dashboard.Dashboard:
     grid = Grid()
     grid.row("Is it hurting serving, and do pulls go where they should?")
     for panel in _answers():
-        grid.add(panel, 3, 4)
+        grid.add(panel, 4, 4)
     grid.row("Sources")
     grid.add(_load_per_source(), 12, 10)
     grid.add(_load_heatmap(), 12, 10)
@@ -130,30 +131,22 @@ def _answers() -> list[dashboard.Panel]:
         ),
         house.number(
             Words(
-                "Pull p99",
-                f"99th percentile of the successful pulls of the last {WINDOW}. Metric: `mx_p2p_transfer_seconds`.",
+                "Pull time p99",
+                f"99th percentile of the successful pulls of the last {WINDOW}, and how many times that is what the "
+                "workers that ran at the time chosen as before had seen. Metric: `mx_p2p_transfer_seconds`.",
                 "No pulls",
             ),
-            [Query(_PULL_P99, instant=True)],
+            [
+                Query(_PULL_P99, "now", instant=True),
+                Query(f"{_PULL_P99} / {_PULL_P99_BEFORE}", "to before", instant=True),
+            ],
             unit="s",
             mappings=[house.nothing("no pulls")],
+            beside=[_TO_BEFORE],
         ),
         house.number(
             Words(
-                "Pull vs before",
-                "The same against the pulls that the workers running at the time chosen as before had ever made: "
-                "1 is as it was. Metric: `mx_p2p_transfer_seconds`.",
-                "No baseline",
-            ),
-            [Query(f"{_PULL_P99} / {_PULL_P99_BEFORE}", instant=True)],
-            unit=house.TIMES,
-            steps=_RATIO,
-            decimals=2,
-            mappings=[house.nothing("no pulls")],
-        ),
-        house.number(
-            Words(
-                "Load age p95",
+                "Age of load p95",
                 f"How old the load was that targets chose by in the last {WINDOW}, at the 95th percentile; up to "
                 "a heartbeat's interval is right. Metric: `mx_selector_chosen_load_age_seconds`.",
                 NEEDS_SELECTOR,
@@ -165,27 +158,16 @@ def _answers() -> list[dashboard.Panel]:
         ),
         house.number(
             Words(
-                "TTFT p99",
-                "Time to first token of all engines, at the 99th percentile. "
+                "First token p99",
+                "Time to first token of all engines at the 99th percentile, and how many times that is what it was at "
+                "the time chosen as before (1 h: the hour that ended an hour ago). "
                 "Metric: `vllm:time_to_first_token_seconds`, `sglang:time_to_first_token_seconds`.",
                 "No engine",
             ),
-            [Query(ttft)],
+            [Query(ttft, "now", instant=True), Query(f"{ttft} / {before}", "to before", instant=True)],
             unit="s",
             mappings=[house.nothing("no traffic")],
-        ),
-        house.number(
-            Words(
-                "TTFT vs before",
-                "The same against the time chosen as before (1 h: the hour that ended an hour ago): 1 is as it was. "
-                "Metric: `vllm:time_to_first_token_seconds`, `sglang:time_to_first_token_seconds`.",
-                "No baseline",
-            ),
-            [Query(f"{ttft} / {before}")],
-            unit=house.TIMES,
-            steps=_RATIO,
-            decimals=2,
-            mappings=[house.nothing("no traffic")],
+            beside=[_TO_BEFORE],
         ),
     ]
 

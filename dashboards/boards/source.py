@@ -46,7 +46,7 @@ def source() -> dashboard.Dashboard:
     grid = Grid()
     grid.row("$source: now, hop by hop")
     for panel in _hops():
-        grid.add(panel, 3, 4)
+        grid.add(panel, 6, 3)
     grid.row("How old at each hop")
     for panel in _ages():
         grid.add(panel, 4, 3)
@@ -99,16 +99,6 @@ def _hops() -> list[dashboard.Panel]:
         ),
         house.number(
             Words(
-                "Measured",
-                "The larger of what is known of NIC and cache, as Prometheus has it from the exporter. "
-                "Metric: `mx_source_load`.",
-                "Unknown: see below",
-            ),
-            [Query(f"max({_MEASURED})")],
-            unit="percentunit",
-        ),
-        house.number(
-            Words(
                 "NICs found by",
                 "How the exporter knows which ports are this source's: explicit, pci, affinity, or busiest (a guess: "
                 "annotate the pod). Metric: `mx_source_load`.",
@@ -116,6 +106,26 @@ def _hops() -> list[dashboard.Panel]:
             ),
             [Query(f"group by (nic_mapping) ({_MEASURED})", "{{nic_mapping}}", instant=True)],
             name_only=True,
+        ),
+        house.number(
+            Words(
+                "Unknown parts",
+                f"Parts of its load that are not known now; the timeline below names them. {_REASONS}. "
+                "Metric: `mx_exporter_unknown`.",
+                "No exporter knows it",
+            ),
+            [Query(f"count({_UNKNOWN}) or 0 * count({_MEASURED})")],
+            steps=((None, "green"), (1, "orange")),
+        ),
+        house.number(
+            Words(
+                "Measured",
+                "The larger of what is known of NIC and cache, as Prometheus has it from the exporter. "
+                "Metric: `mx_source_load`.",
+                "Unknown: see below",
+            ),
+            [Query(f"max({_MEASURED})")],
+            unit="percentunit",
         ),
         house.number(
             Words(
@@ -149,16 +159,6 @@ def _hops() -> list[dashboard.Panel]:
             unit=house.TIMES,
             decimals=2,
         ),
-        house.number(
-            Words(
-                "Unknown parts",
-                f"Parts of its load that are not known now; the timeline below names them. {_REASONS}. "
-                "Metric: `mx_exporter_unknown`.",
-                "No exporter knows it",
-            ),
-            [Query(f"count({_UNKNOWN}) or 0 * count({_MEASURED})")],
-            steps=((None, "green"), (1, "orange")),
-        ),
     ]
 
 
@@ -167,7 +167,7 @@ def _ages() -> list[dashboard.Panel]:
     ages = select("mx:selector_chosen_load_age_seconds_bucket:pulls5m")
     measured = [
         (
-            "Since the exporter's tick",
+            "Exporter's tick",
             (
                 "From the last look at the counters until now: about a second, plus the time since the scrape. "
                 "Metric: `mx_exporter_sample_timestamp_seconds`."
@@ -176,13 +176,13 @@ def _ages() -> list[dashboard.Panel]:
             tick,
         ),
         (
-            "Since Prometheus' scrape",
+            "Scrape",
             "Age of the sample that Prometheus answers with. Metric: `mx_source_load`.",
             NEEDS_EXPORTER,
             f"time() - max(timestamp({_MEASURED}))",
         ),
         (
-            "As the operator saw it",
+            "Operator's sample",
             (
                 "Age of the youngest sample of the slowest signal, of all sources, in the operator's last cycle. "
                 "Metric: `mx_operator_signal_age_seconds`."
@@ -191,8 +191,11 @@ def _ages() -> list[dashboard.Panel]:
             f"max({select('mx_operator_signal_age_seconds')})",
         ),
         (
-            "Operator's cycle p95",
-            "From the listing to the last write, of all sources. Metric: `mx_operator_cycle_duration_seconds`.",
+            "Operator's cycle",
+            (
+                "From the listing to the last write, of all sources, 95th percentile. "
+                "Metric: `mx_operator_cycle_duration_seconds`."
+            ),
             NEEDS_OPERATOR,
             quantile(0.95, (), f"rate({select('mx_operator_cycle_duration_seconds_bucket')}[$__rate_interval])"),
         ),
@@ -206,9 +209,9 @@ def _ages() -> list[dashboard.Panel]:
             f"max({select('mx_operator_heartbeat_interval_seconds')})",
         ),
         (
-            "When targets chose, p95",
+            "Target's choice",
             (
-                "Age of the listed row at selection, of all sources; up to a heartbeat is right. "
+                "Age of the listed row at selection, of all sources, 95th percentile; up to a heartbeat is right. "
                 "Metric: `mx_selector_chosen_load_age_seconds`."
             ),
             NEEDS_SELECTOR,
@@ -227,7 +230,7 @@ def _ages() -> list[dashboard.Panel]:
     ]
 
 
-_STEPS: Final = {"Heartbeat": house.PLAIN, "When targets chose, p95": _ROW_AGE}
+_STEPS: Final = {"Heartbeat": house.PLAIN, "Target's choice": _ROW_AGE}
 
 
 def _signals() -> dashboard.Panel:

@@ -64,8 +64,6 @@ def _exporter() -> str:
 
 
 def _operator() -> str:
-    from prometheus_client import generate_latest
-
     key, yes = SourceKey("id", "worker"), Check(True, "Ok")
     write = Write(key, 0, 0.5, 1, 1.0, 2.0, "fleet")
     report: Any = _filled(
@@ -86,7 +84,7 @@ def _operator() -> str:
     metrics = Metrics()
     endpoint: Any = "endpoint"
     metrics.saw(endpoint, cycle, [report])
-    return generate_latest(metrics.registry).decode()
+    return metrics.page().decode()
 
 
 def _filled(kind: Any, **given: Any) -> Any:

@@ -372,9 +372,18 @@ def big(sources: int = 2000) -> Iterator[Series]:
         made += pulled(number, "load_aware", 0.3, 2.0, 100 if number % 2 else 50_000)
         port = {**exporter(source.node), "device": source.device, "port": "1"}
         made.append(("mx_exporter_port_errors_total", {**port, "reason": "reset"}, growing(0.001)))
+        way = {**port, "hw_id": f"{source.device}/1", "network_io_direction": "transmit", "reason": f"r{number % 9}"}
+        made.append(("mx_exporter_port_unknown", way, constant(1)))
+        mine = {**target(number), "policy": "load_aware", "scheme": ""}
+        picked = {**mine, "source_worker_id": Source(number * 31 % sources, 0).worker}
+        made.append(("mx_p2p_source_selections_total", picked, constant(1)))
+        made.append(("mx_selector_chosen_unknown_total", mine, constant(1)))
+        made.append(("mx_selector_fallbacks_total", {**mine, "reason": "ValueError"}, constant(1)))
+        lost = {**exporter(source.node), **source.pod, "gpu": "", "part": "kv", "reason": f"r{number % 30}"}
+        made.append(("mx_exporter_unknown", lost, constant(1)))
     for name, labels, values in made:
         if name in dense or name.startswith("mx_operator_cycle") or name == "mx_exporter_port_errors_total":
-            yield name, labels, sparse.samples(values, 480, 15)
+            yield name, labels, sparse.samples(values, 210, 15)
         elif name in an_hour:
             yield name, labels, sparse.samples(values)
         else:

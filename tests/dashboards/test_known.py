@@ -147,16 +147,16 @@ def pull_times() -> Iterator[Case]:
         (f'{ever}{{outcome="success", le="1.0"}}', 1000),
         (f'{ever}{{outcome="success", le="+Inf"}}', 1000),
     ]
-    yield Case("mx-rollout / Pull p99 / A", "successes only", now, {"": 1.99})
-    yield Case("mx-rollout / Pull vs before / A", "1.99 s now, 0.99 s before", [*now, *before], {"": 1.99 / 0.99})
+    yield Case("mx-rollout / Pull time p99 / A", "successes only", now, {"": 1.99})
+    yield Case("mx-rollout / Pull time p99 / B", "1.99 s now, 0.99 s before", [*now, *before], {"": 1.99 / 0.99})
     rate = "mx:time_to_first_token_seconds_bucket:rate5m"
     first: list[Written] = [
         (f'{rate}{{engine="vllm", model_name="m", le="0.25"}}', (10, 0)),
         (f'{rate}{{engine="vllm", model_name="m", le="0.5"}}', 10),
         (f'{rate}{{engine="vllm", model_name="m", le="+Inf"}}', 10),
     ]
-    yield Case("mx-rollout / TTFT p99 / A", "all in the second bucket now", first, {"": 0.4975})
-    yield Case("mx-rollout / TTFT vs before / A", "and in the first before", first, {"": 0.4975 / 0.2475})
+    yield Case("mx-rollout / First token p99 / A", "all in the second bucket now", first, {"": 0.4975})
+    yield Case("mx-rollout / First token p99 / B", "and in the first before", first, {"": 0.4975 / 0.2475})
     yield Case(
         "mx-rollout / Pulls by policy and result / A",
         "5 pulls in 5 minutes are one a minute",
@@ -224,7 +224,7 @@ def pipelines() -> Iterator[Case]:
         ('up{instance="n2"}', (1, 0)),
         ('up{instance="n3"}', 0),
     ]
-    yield Case("mx-pipeline / Exporters down / A", "2 of 3 do not answer", ups, {"": 2})
+    yield Case("mx-pipeline / Exporters / B", "2 of 3 do not answer", ups, {"": 2})
     yield Case("mx-pipeline / Exporters / A", "1 of 3 answers", ups, {"": 1})
     supported: list[Written] = [
         ('mx_operator_load_supported{policy="p"}', 1),
@@ -232,7 +232,7 @@ def pipelines() -> Iterator[Case]:
     ]
     yield Case("mx-pipeline / Server keeps loads / A", "one server that does not is enough", supported, {"": 0})
     yield Case(
-        "mx-pipeline / Writes / A",
+        "mx-pipeline / Operator / A",
         "nobody writes: 0, not nothing",
         [('mx_operator_sources{policy="p", state="listed"}', 3)],
         {"": 0},

@@ -35,7 +35,7 @@ def test_the_fleet_is_as_large_as_it_says(big: History) -> None:
 @pytest.mark.parametrize("question", list(panels.questions()), ids=lambda one: one.name)
 def test_a_query_is_affordable(big: History, question: Question) -> None:
     expression = question.with_values(**values())
-    answer = big.range(expression, seconds=0 if question.instant else 3600, step=60, stats=True)
+    answer = big.range(expression, seconds=0 if question.instant else 120, step=60, stats=True)
     samples = answer["stats"]["samples"]
     assert max(count for _, count in samples["totalQueryableSamplesPerStep"]) <= SAMPLES
     assert len(answer["result"]) <= SERIES
