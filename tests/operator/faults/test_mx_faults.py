@@ -75,10 +75,10 @@ async def test_a_hung_source_is_written_no_later_than_the_window(mx: Any, promet
     async with running(policy(address, prometheus.url)) as (_, seen):
         await beaten(fake, seen)
         last_beat = asyncio.get_running_loop().time()
-        for turn in range(60):
+        for turn in range(36):
             prometheus.answer_with(says({"10.0.0.1": turn % 2}))
             await asyncio.sleep(0.1)
-    assert len(fake.writes) > 10
+    assert len(fake.writes) > 8
     assert fake.writes[-1].at <= last_beat + 0.9 * HEARTBEAT
 
 
