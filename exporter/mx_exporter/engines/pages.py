@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import errno
 import os
 import ssl
 import zlib
@@ -97,8 +96,7 @@ class Pages:
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
             raise PageError("tls", str(error)) from error
         except aiohttp.ClientConnectorError as error:
-            refused = error.os_error.errno == errno.ECONNREFUSED
-            raise PageError("refused" if refused else "unreachable", str(error)) from error
+            raise PageError(_no_connection(error.os_error), str(error)) from error
         except aiohttp.ClientPayloadError as error:
             raise PageError("truncated", str(error)) from error
         except (aiohttp.ClientResponseError, aiohttp.InvalidURL) as error:
@@ -130,6 +128,12 @@ class Pages:
     def _authorization(self, target: Target) -> dict[str, str]:
         verified = target.scheme == "https" and not self._settings.insecure_skip_verify
         return self._token.header() if verified or self._settings.bearer_over_http else {}
+
+
+def _no_connection(error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "refused"
+    return "reset" if isinstance(error, ConnectionError) else "unreachable"
 
 
 def _url(target: Target, path: str) -> yarl.URL:
