@@ -1,7 +1,7 @@
 """The seam to the kubelet: its pod-resources socket, asked now and then from a thread of its own.
 
 Nothing waits for the kubelet: what it said last is used, and a pod it does not know yet is mapped by other means until
-it does. gRPC is imported only when a socket is configured.
+it does.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import pathlib
 import threading
 
 from mx_exporter.mapping.allocations import Allocations, parse
+from mx_exporter.mapping.unary import call
 
 _LOG = logging.getLogger("mx_exporter")
 _METHOD = "/v1.PodResourcesLister/List"
@@ -65,27 +66,10 @@ class Kubelet:
     def ask(self) -> None:
         """Asks once; what was known stays when there is no answer."""
         try:
-            self.allocations = parse(self._list())
+            self.allocations = parse(call(self._socket, _METHOD, b"", self._timeout, _LARGEST))
             problem = None
         except (OSError, ValueError) as error:
             problem = str(error)
         if problem != self._problem:
             _LOG.warning("pod-resources %s: %s", self._socket, problem or "answers again")
         self._problem = problem
-
-    def _list(self) -> bytes:
-        """The raw answer.
-
-        Raises:
-            OSError: There is none.
-        """
-        import grpc
-
-        options = (("grpc.max_receive_message_length", _LARGEST), ("grpc.default_authority", "localhost"))
-        with grpc.insecure_channel(f"unix://{self._socket}", options=options) as channel:
-            call = channel.unary_unary(_METHOD, request_serializer=bytes, response_deserializer=bytes)
-            try:
-                answer: bytes = call(b"", timeout=self._timeout)
-            except grpc.RpcError as error:
-                raise OSError(f"{error.code().name}: {error.details()}") from None
-            return answer
