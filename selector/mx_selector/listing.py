@@ -6,7 +6,7 @@ The only module here that talks to a server. Its fake in the tests is any object
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from google.protobuf import message_factory
 
@@ -29,10 +29,15 @@ def list_ready(client: Any, identity: Any, timeout: float) -> Sequence[Any]:
         TypeError: `client` can list nothing.
     """
     if hasattr(client, "ListSources"):
-        return client.ListSources(_request(client, identity), timeout=timeout).instances  # type: ignore[no-any-return]
-    if hasattr(client, "list_sources"):
-        return client.list_sources(identity=identity, status_filter=READY).instances  # type: ignore[no-any-return]
-    raise TypeError(f"{type(client).__name__} has neither ListSources nor list_sources")
+        answer = client.ListSources(_request(client, identity), timeout=timeout)
+    elif hasattr(client, "list_sources"):
+        answer = client.list_sources(identity=identity, status_filter=READY)
+    else:
+        raise TypeError(f"{type(client).__name__} has neither ListSources nor list_sources")
+    if hasattr(answer, "__await__"):
+        getattr(answer, "cancel", getattr(answer, "close", int))()
+        raise TypeError("this is an asyncio client: await its ListSources and give the rows to select_from")
+    return cast("Sequence[Any]", answer.instances)
 
 
 def list_model(stub: P2pServiceStub, model_name: str, timeout: float) -> list[SourceInstanceRef]:

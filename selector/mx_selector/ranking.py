@@ -13,7 +13,7 @@ from typing import Any
 from mx_selector import digests, settings, telemetry
 from mx_selector.model import CandidateT, Target
 from mx_selector.policies import registry
-from mx_selector.policies.base import Policy
+from mx_selector.policies.base import Policy, name_of
 from mx_selector.policies.baselines import RendezvousHash
 
 
@@ -77,7 +77,7 @@ def _is_sound(row: Any, target: Target) -> bool:
 
 
 def _report(policy: Policy, error: Exception) -> None:
-    name, kind = str(getattr(policy, "name", type(policy).__name__)), type(error).__name__
+    name, kind = name_of(policy), type(error).__name__
     message = f"source selector {name!r} failed ({error!r}); falling back to the baseline order"
     settings.say_once(message, key=f"fallback {name} {kind}")
     telemetry.recorder().fell_back(name, kind)

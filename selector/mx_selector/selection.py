@@ -20,14 +20,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 from mx_selector import eligibility, listing, ranking, settings, telemetry
 from mx_selector.attempts import Attempt
 from mx_selector.model import MAX_ATTEMPTS, Funnel, Target
 from mx_selector.policies import registry
-from mx_selector.policies.base import Policy
+from mx_selector.policies.base import Policy, name_of
 
 #: Seconds that a listing may take, as in the released client.
 LIST_TIMEOUT = 30.0
@@ -95,13 +95,13 @@ def select_sources(
     except Exception as error:  # noqa: BLE001 - no listing means no P2P, not a failed load
         chosen = _resolved(policy)
         settings.logger.warning("cannot list sources, so none will be tried: %r", error)
-        telemetry.recorder().listed(chosen.name, "error")
-        return Selection((), chosen.name, error=repr(error))
+        telemetry.recorder().listed(name_of(chosen), "error")
+        return Selection((), name_of(chosen), error=repr(error))
     return select_from(instances, identity, target, policy=policy, limit=limit)
 
 
 def select_from(
-    instances: Sequence[Any],
+    instances: Iterable[Any],
     identity: Any,
     target: Target,
     *,
@@ -114,17 +114,18 @@ def select_from(
         return _select(instances, identity, target, chosen, limit)
     except Exception as error:  # noqa: BLE001 - rows or an identity that nobody can read
         settings.logger.warning("cannot select a source, so none will be tried: %r", error)
-        telemetry.recorder().fell_back(chosen.name, type(error).__name__)
-        return Selection((), chosen.name, error=repr(error))
+        telemetry.recorder().fell_back(name_of(chosen), type(error).__name__)
+        return Selection((), name_of(chosen), error=repr(error))
 
 
-def _select(instances: Sequence[Any], identity: Any, target: Target, policy: Policy, limit: int | None) -> Selection:
-    matched, candidates = eligibility.funnel(instances, identity, target)
-    funnel = Funnel(len(instances), len(matched), len(candidates))
+def _select(instances: Iterable[Any], identity: Any, target: Target, policy: Policy, limit: int | None) -> Selection:
+    rows, name = list(instances), name_of(policy)
+    matched, candidates = eligibility.funnel(rows, identity, target)
+    funnel = Funnel(len(rows), len(matched), len(candidates))
     started = time.perf_counter()
     sources = ranking.top(candidates, target, len(candidates) if limit is None else limit, policy)
-    telemetry.recorder().selected(policy.name, funnel, sources, time.perf_counter() - started)
-    return Selection(tuple(sources), policy.name, funnel)
+    telemetry.recorder().selected(name, funnel, sources, time.perf_counter() - started)
+    return Selection(tuple(sources), name, funnel)
 
 
 def _resolved(policy: str | Policy | None) -> Policy:

@@ -36,6 +36,13 @@ def test_the_formula_agrees_with_rendezvous_on_equal_loads_without_its_shortcut(
     assert [r.worker_id for r in mixed if r.worker_id != "odd"] == ids(rank(alike, TARGET, "rendezvous_hash"))
 
 
+@given(LOAD, st.integers(1, 40), st.integers(1, 5))
+def test_unknown_sources_beside_equal_ones_are_exactly_rendezvous_too(load: float, known: int, unknown: int) -> None:
+    candidates = rows([*[load] * known, *[None] * unknown])
+    assert len(set(Headroom().weights(candidates))) == 1
+    assert rank(candidates, TARGET, "headroom") == rank(candidates, TARGET, "rendezvous_hash")
+
+
 def test_shares_are_proportional_to_weight_within_one_percent() -> None:
     loads = [0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.99, None]
     candidates, draws = rows(loads), 20_000

@@ -157,6 +157,23 @@ def test_rows_that_nobody_could_filter_are_an_empty_selection_too(record: Record
     assert "TypeError" in selection.error
 
 
+def test_an_asyncio_stub_is_told_what_to_do_instead(record: Record) -> None:
+    class AsyncClient:
+        async def ListSources(self, request: Any, timeout: float) -> Any:
+            raise AssertionError("nobody awaits this")
+
+    assert "select_from" in select_sources(AsyncClient(), IDENTITY, TARGET).error
+
+
+def test_a_policy_without_a_name_still_selects(record: Record) -> None:
+    class Nameless:
+        def order(self, candidates: Any, target: Target) -> Any:
+            return list(candidates)
+
+    selection = select_from(iter(rows([0.1, 0.2])), IDENTITY, Target("m", "t"), policy=Nameless())  # type: ignore[arg-type]
+    assert (selection.policy, len(selection)) == ("Nameless", 2)
+
+
 def test_an_empty_listing_is_told_apart(record: Record) -> None:
     assert not select_sources(Client(), IDENTITY, TARGET).error
     assert record.lines("mx_p2p_list") == ["mx_p2p_list_sources{policy=random,result=empty}"]

@@ -47,3 +47,8 @@ class ScoredPolicy(abc.ABC):
         """The first `k` of `order`, without sorting the rest."""
         digests = hashing.digests(candidates, target)
         return orders.by_score(candidates, self.scores(candidates, digests), digests, k)
+
+
+def name_of(policy: object) -> str:
+    """The policy's name for labels and logs, whatever it has for one."""
+    return str(getattr(policy, "name", None) or type(policy).__name__)
