@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -58,12 +60,17 @@ class Engines:
         if self._thread is not None:
             self._thread.stop()
 
-    def scrape_once(self) -> None:
+    def scrape_once(self, *, lasting: bool = True) -> None:
         """Read every page once and return: what `--once` does instead of `start`.
+
+        Args:
+            lasting: What was read stands however long the look takes; else it grows old as usual.
 
         Raises:
             ConfigurationError: A file that the settings name cannot be used.
         """
+        if lasting:
+            self._settings = dataclasses.replace(self._settings, keep_intervals=math.inf)
         self._prepare()
         give_up = time.monotonic() + _FIRST_ANSWER
         while self._discovery.age() is None and time.monotonic() < give_up:

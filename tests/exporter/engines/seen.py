@@ -34,7 +34,7 @@ class Watched:
     def scrape(self, after: float = 2.0) -> None:
         """Read every page once, this many seconds later."""
         self.clock.now += after
-        self.engines.scrape_once()
+        self.engines.scrape_once(lasting=False)
 
     def page(self) -> str:
         """What the exporter's page says of engines and sources, in short: the pod's labels as POD, ports by number."""

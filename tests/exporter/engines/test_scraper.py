@@ -13,7 +13,7 @@ from mx_exporter.engines import Engines, ScrapeSettings, readings
 from mx_exporter.errors import ConfigurationError
 from mx_exporter.model import Endpoint, Pod, Source
 from tests.exporter.engines.servers import Answer, EngineServer
-from tests.exporter.looking import KnownSources
+from tests.exporter.looking import Clock, KnownSources
 
 QUICK = ScrapeSettings(interval=0.1, timeout=0.3, max_backoff=0.4)
 
@@ -178,3 +178,25 @@ def test_engines_of_the_users_own(good: EngineServer, tmp_path: pathlib.Path) ->
         ("mine", 0.4),
         ("vllm", 0.2),
     ]
+
+
+def test_one_look_lasts_as_long_as_it_takes(good: EngineServer) -> None:
+    clock = Clock()
+    engines = Engines(KnownSources((source("a", good.port),)), QUICK, clock)
+    engines.scrape_once()
+    clock.now += 3600
+    assert engines.usages()[pod("a")][0].value == 0.5
+
+
+def test_one_look_waits_for_a_discovery_that_has_not_heard_yet(good: EngineServer) -> None:
+    class Late(KnownSources):
+        def age(self) -> float | None:
+            return None if time.monotonic() < heard else 0.0
+
+        def sources(self) -> tuple[Source, ...]:
+            return self.known if time.monotonic() >= heard else ()
+
+    heard = time.monotonic() + 0.3
+    engines = Engines(Late((source("a", good.port),)), QUICK)
+    engines.scrape_once()
+    assert engines.usages()[pod("a")][0].value == 0.5
