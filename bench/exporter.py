@@ -260,13 +260,23 @@ def with_engines(folder: pathlib.Path, node: Node, seconds: float) -> tuple[floa
             return max(late), rss_mb(process.pid), len(ports)
 
 
+def serve_kubelet(socket: pathlib.Path) -> None:
+    """What the kubelet's process runs: one GPU for each of eight pods."""
+    given = [Given("ai", f"vllm-{i}", ((f"GPU-{i:08d}-0000-0000-0000-000000000000",),)) for i in range(8)]
+    with kubelet(socket, given):
+        threading.Event().wait()
+
+
 def with_kubernetes(folder: pathlib.Path, node: Node) -> float | None:
     """Memory in MB with Kubernetes discovery and the kubelet's socket; None where there is no API server."""
     if kubernetes.missing():
         print(f"Kubernetes: left out: {kubernetes.missing()}")
         return None
-    given = [Given("ai", f"vllm-{i}", ((f"GPU-{i:08d}-0000-0000-0000-000000000000",),)) for i in range(8)]
-    with kubernetes.api_server(folder / "api") as api, kubelet(folder / "kubelet.sock", given):
+    command = [sys.executable, "-m", "bench.exporter", "--kubelet", str(folder / "kubelet.sock")]
+    with (
+        kubernetes.api_server(folder / "api") as api,
+        Process("kubelet", command, folder / "kubelet.log", env={**os.environ, "PYTHONPATH": os.getcwd()}),
+    ):
         token = folder / "token"
         token.write_text(kubernetes.ADMIN_TOKEN)
         api.service_account("ai", "mx-exporter")
@@ -335,9 +345,12 @@ def main() -> int:
     parser.add_argument("--engine-seconds", type=float, default=20)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--engines", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--kubelet", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.engines:
         serve_engines(float(arguments.engines[0]), [int(port) for port in arguments.engines[1:]])
+    if arguments.kubelet:
+        serve_kubelet(arguments.kubelet)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         node = make_node(folder / "node")
