@@ -29,8 +29,11 @@ from mx_operator.ports import PolicyConsumer
 _LOG: Final = logging.getLogger(__name__)
 _RELIST_SECONDS: Final = 300.0
 _LOOK_SECONDS: Final = 1.0
+#: An installation without the right to create Events wants none; it is asked again after so many seconds.
+_SILENCE: Final = 3600.0
 _FIRST_PAUSE: Final = 2.0
 _LONGEST_PAUSE: Final = 60.0
+_FORBIDDEN: Final = 403
 _GONE: Final = 404
 _ANOTHER: Final = 422
 #: Lists in a row that have to say that the kind does not exist, since a server that starts says so too for a moment.
@@ -115,6 +118,7 @@ class Bridge:
         self._listed_at: float | None = None
         self._error: str | None = None
         self._not_found = 0
+        self._silent_until = 0.0
         self._watch: Watch | None = None
 
     def publish(self, report: PolicyReport) -> None:
@@ -186,8 +190,11 @@ class Bridge:
         self._listed_at = time.monotonic()
         if self._not_found < _NOT_FOUND:
             self._error, self._not_found = None, 0
-        if self._registry.listed(resources, since) or first:
+        changed = self._registry.listed(resources, since)
+        if changed or first:
             self._apply()
+        if changed and not first and self._watch is not None:
+            self._watch.renew()  # it should have told
         return True
 
     def _apply(self) -> None:
@@ -205,14 +212,25 @@ class Bridge:
         pause = self._rhythm.pause
         while True:
             await asyncio.sleep(self._rhythm.look)
-            try:
-                for board in list(self._boards.values()):
-                    await self._report(board)
+            if await self._report_all():
                 pause = self._rhythm.pause
-            except (ApiError, AccessError) as error:
-                self._failed(error)
+            else:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, self._rhythm.longest)
+
+    async def _report_all(self) -> bool:
+        """Store every status that is due; whether all went well. One that is refused holds up no other."""
+        good = True
+        for board in list(self._boards.values()):
+            try:
+                await self._report(board)
+            except (ApiError, AccessError) as error:
+                self._failed(error)
+                if not isinstance(error, ApiError) or error.code is None:
+                    return False  # nobody answers: the others would wait in vain
+                board.held(time.monotonic())
+                good = False
+        return good
 
     async def _report(self, board: Board) -> None:
         patch = board.due(time.monotonic())
@@ -223,7 +241,6 @@ class Bridge:
         except ApiError as error:
             if error.code in (_GONE, _ANOTHER):
                 self._lost(patch, error)
-                return
             raise
         board.sent(time.monotonic())
         await self._tell(patch)
@@ -235,11 +252,17 @@ class Bridge:
         self._relist.set()
 
     async def _tell(self, patch: Patch) -> None:
+        if time.monotonic() < self._silent_until:
+            return
         for turn in events.worth_telling(patch.turns):
             try:
                 await self._api.post_event(events.event(turn, patch.name, patch.uid, self._instance, self._wall()))
-            except ApiError as error:
-                self._failed(error)  # an Event is worth no second try
+            except ApiError as error:  # an Event is worth no second try
+                if error.code != _FORBIDDEN:
+                    raise
+                _LOG.info("Events are not told: the service account may not create them")
+                self._silent_until = time.monotonic() + _SILENCE
+                return
 
     def _failed(self, error: Exception) -> None:
         self._error = str(error)

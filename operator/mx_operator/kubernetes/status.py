@@ -77,8 +77,12 @@ class Board:
 
     def sent(self, now: float) -> None:
         """The patch of the last `due` is stored."""
-        self._sent = [*(sent for sent in self._sent if now - sent < STEADY), now]
+        self.held(now)
         self._stored, self._stored_generation = self._now, self.known.generation
+
+    def held(self, now: float) -> None:
+        """The patch of the last `due` was refused: it counts as a request, so that it is not sent again and again."""
+        self._sent = [*(sent for sent in self._sent if now - sent < STEADY), now]
 
     def _document(self) -> dict[str, Any]:
         known, report = self.known, self._report

@@ -42,8 +42,9 @@ class Watch:
         self._access = access
         self._seen = seen
         self._stop = threading.Event()
+        self._run = threading.Event()  # stops one run of kopf
         self._thread = threading.Thread(target=self._keep_running, name="kopf", daemon=True)
-        #: How often kopf ended by itself.
+        #: How often kopf ended and was started again.
         self.restarts = 0
         #: How many events came; the first ones are what is there at the start.
         self.events = 0
@@ -55,7 +56,12 @@ class Watch:
     def stop(self, timeout: float = 8.0) -> None:
         """Stop, and wait for the thread at most `timeout` seconds."""
         self._stop.set()
+        self._run.set()
         self._thread.join(timeout)
+
+    def renew(self) -> None:
+        """Start kopf again: it has missed something, as it does once its watcher is dead and nobody notices."""
+        self._run.set()
 
     @property
     def alive(self) -> bool:
@@ -74,7 +80,9 @@ class Watch:
             self._stop.wait(pause)
 
     def _run_once(self) -> None:
-        loop = asyncio.new_event_loop()
+        loop, self._run = asyncio.new_event_loop(), threading.Event()
+        if self._stop.is_set():
+            self._run.set()
         try:
             kopf.run(
                 loop=loop,
@@ -82,11 +90,12 @@ class Watch:
                 settings=settings(),
                 clusterwide=True,
                 standalone=True,
-                stop_flag=self._stop,
+                stop_flag=self._run,
             )
         except Exception as error:  # noqa: BLE001 - whatever ended it, it is started again
             _LOG.warning("the watch on policies ended and is started again: %s", error or type(error).__name__)
         finally:
+            self._run.set()  # a thread of kopf waits for it, whatever else ended kopf
             loop.run_until_complete(_wind_up(loop))
             loop.close()
 
@@ -120,6 +129,6 @@ def settings() -> kopf.OperatorSettings:
     chosen.watching.server_timeout = 300
     chosen.watching.connect_timeout = 30
     chosen.networking.request_timeout = 30
-    chosen.networking.error_backoffs = (1, 1, 2, 3, 5, 8, 10)
+    chosen.networking.error_backoffs = (1, 2, 3, 5)
     chosen.process.ultimate_exiting_timeout = None  # it would kill the whole process
     return chosen

@@ -139,3 +139,15 @@ def test_a_patch_that_failed_is_due_again() -> None:
     assert board.due(1.0) is not None
     board.sent(1.0)
     assert board.due(2.0) is None
+
+
+def test_a_patch_that_is_refused_is_not_sent_again_and_again() -> None:
+    board = Board(_known())
+    board.take(report())
+    tries = 0
+    for second in range(60):
+        if board.due(float(second)) is not None:
+            board.held(float(second))
+            tries += 1
+    assert tries == BURST
+    assert board.due(60.0) is not None
