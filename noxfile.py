@@ -30,7 +30,8 @@ def wire_and_selector(session: nox.Session, protobuf: str) -> None:
     # The released client is a peer of the tests; its dependencies start at torch.
     session.install("--no-deps", "-r", "tests/requirements-released.txt")
     session.run("python", "-c", "from google.protobuf import __version__ as v; print('protobuf', v)")
-    session.run("python", "-m", "pytest", "-q", "tests/wire", "tests/selector", *session.posargs)
+    quick = {"MX_TEST_QUICK": "1"}  # fewer cases and ranks: here the code is tested, not the laws
+    session.run("python", "-m", "pytest", "-q", "tests/wire", "tests/selector", *session.posargs, env=quick)
 
 
 def _test_tools() -> list[str]:

@@ -1,4 +1,4 @@
-"""A real gRPC server that only lists: the rows it was given, whatever it is asked."""
+"""A real gRPC server that only lists: the rows it was given, of the identity asked for or of any."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ from mx_wire import (
     P2pServiceServicer,
     SourceInstanceRef,
     add_p2p_service_to_server,
+    mx_source_id,
 )
 
 
 class Servicer(P2pServiceServicer):
     """Answers ListSources, and remembers what it was asked."""
 
-    def __init__(self, instances: Sequence[SourceInstanceRef]) -> None:
-        self.instances, self.requests = instances, list[ListSourcesRequest]()
+    def __init__(self, instances: Sequence[SourceInstanceRef], by_identity: bool) -> None:
+        self.instances, self.by_identity = instances, by_identity
+        self.requests: list[ListSourcesRequest] = []
 
     def ListSources(self, request: ListSourcesRequest, context: Any) -> ListSourcesResponse:
         self.requests.append(request)
-        return ListSourcesResponse(instances=self.instances)
+        rows = self.instances
+        if self.by_identity and request.HasField("identity"):
+            rows = [row for row in rows if row.mx_source_id == mx_source_id(request.identity)]
+        return ListSourcesResponse(instances=rows)
 
     def PublishMetadata(self, request: Any, context: Any) -> Any:
         raise NotImplementedError
@@ -35,9 +40,9 @@ class Servicer(P2pServiceServicer):
 
 
 @contextlib.contextmanager
-def serving(instances: Sequence[SourceInstanceRef]) -> Iterator[tuple[Servicer, str]]:
+def serving(instances: Sequence[SourceInstanceRef], *, by_identity: bool = False) -> Iterator[tuple[Servicer, str]]:
     """The servicer and its address."""
-    servicer, server = Servicer(instances), grpc.server(futures.ThreadPoolExecutor(2))
+    servicer, server = Servicer(instances, by_identity), grpc.server(futures.ThreadPoolExecutor(2))
     add_p2p_service_to_server(servicer, server)
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()

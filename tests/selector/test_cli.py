@@ -87,7 +87,7 @@ def listing_server() -> Iterator[str]:
         row(worker_id, load, mx_source_id=mx_source_id(identity), model_name=identity.model_name, worker_rank=rank)
         for identity, worker_id, load, rank in SOURCES
     ]
-    with serving(listed) as (_, address):
+    with serving(listed, by_identity=True) as (_, address):
         yield address
 
 

@@ -29,11 +29,13 @@ logging.getLogger("modelexpress").setLevel(logging.ERROR)  # it warns of each ba
 
 logger = logging.getLogger(__name__)
 LONG = os.environ.get("MX_TEST_LONG") == "1"
-CASES = 100_000 if LONG else 10_000
+QUICK = os.environ.get("MX_TEST_QUICK") == "1"  # the matrix of Pythons and protobufs: the code, not the law
+CASES = 100_000 if LONG else 1_000 if QUICK else 10_000
 POLICIES = ("rendezvous_hash", "load_aware", "topology_aware")
 LOADS = (None, None, 0.0, 1.0, 0.5, 0.99, 0.25, -7.0, 42.0, math.inf, -math.inf, 1e-45, 3e38)
 WEIGHTS = (None, "1", "0", "0.25", "4", "100", "1e6", "-3", "bad", "", "nan", "inf", "1e-9", " 2 ")
 DOMAINS = ("", "a", "b")
+EXCLUDED = {"NaN load", "| in a name", "weight above 1e6", "exact tie"}
 
 
 @dataclasses.dataclass
@@ -138,12 +140,14 @@ def check(policy: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> str | None
     return reason
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_same_order_in_10_000_random_cases(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reasons = collections.Counter(check(policy, seed, monkeypatch) for seed in range(CASES))
     left_out = {reason: count for reason, count in reasons.items() if reason}
     logger.info("%s: %d orders equal, left out %s", policy, reasons[None], left_out)  # --log-cli-level=INFO shows it
-    assert set(left_out) == {"NaN load", "| in a name", "weight above 1e6", "exact tie"}, "each exclusion was met"
+    assert set(left_out) <= EXCLUDED
+    assert QUICK or set(left_out) == EXCLUDED, "each exclusion was met"
     assert sum(left_out.values()) <= 0.05 * CASES
 
 
