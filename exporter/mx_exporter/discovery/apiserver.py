@@ -28,7 +28,7 @@ from mx_exporter.errors import ConfigurationError
 _SILENCE = 150.0
 _WATCH_SECONDS = 300
 _LIST_SECONDS = 30.0
-_MAX_LIST = 256 << 20
+_MAX_LIST = 64 << 20
 _MAX_EVENT = 8 << 20
 
 Object = Mapping[str, Any]
@@ -184,13 +184,13 @@ async def _understood() -> AsyncIterator[None]:
     except TimeoutError as error:
         raise ApiError("the API server does not answer in time") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise ApiError(f"the API server cannot be reached ({' '.join(str(error).split())[:200]})") from error
+        raise ApiError(f"the API server cannot be reached ({_one_line(str(error))})") from error
 
 
 async def _accept(response: aiohttp.ClientResponse) -> None:
     if response.status == 200:
         return
-    said = (await _read(response, 64 << 10))[:300].decode("utf-8", "replace")
+    said = _one_line((await _read(response, 64 << 10)).decode("utf-8", "replace"))
     if response.status == 410:
         raise ExpiredError(said)
     if response.status in (401, 403):
@@ -198,30 +198,29 @@ async def _accept(response: aiohttp.ClientResponse) -> None:
     raise ApiError(f"the API server answers with status {response.status}: {said}")
 
 
-async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytearray:
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
         if len(body) > most:
             raise ApiError(f"the API server's answer is longer than {most} bytes")
-    return bytes(body)
+    return body
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytearray]:
     """Lines of any length that a pod may have; aiohttp's own are limited to 128 kB."""
     rest = bytearray()
     async for piece in response.content.iter_any():
         rest += piece
         if b"\n" in piece:
-            *lines, tail = bytes(rest).split(b"\n")
-            rest = bytearray(tail)
+            *lines, rest = rest.split(b"\n")
             for line in filter(None, lines):
                 yield line
         if len(rest) > _MAX_EVENT:
             raise ApiError(f"an event is longer than {_MAX_EVENT} bytes")
 
 
-def _event(line: bytes) -> Event:
+def _event(line: bytes | bytearray) -> Event:
     """Read one line of a watch.
 
     Raises:
@@ -236,6 +235,10 @@ def _event(line: bytes) -> Event:
     if not isinstance(item, dict):
         raise ApiError("an event without an object")
     if kind == "ERROR":
-        said = f"{item.get('code')}: {item.get('message')}"
+        said = _one_line(f"{item.get('code')}: {item.get('message')}")
         raise (ExpiredError if item.get("code") == 410 else ApiError)(said)
     return Event(str(kind), item)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:300]

@@ -15,7 +15,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
 
-def each_item(body: bytes, take: Callable[[Mapping[str, Any]], None]) -> str:
+def each_item(body: bytes | bytearray, take: Callable[[Mapping[str, Any]], None]) -> str:
     """Hand every item of a list to `take`.
 
     Args:
@@ -28,7 +28,7 @@ def each_item(body: bytes, take: Callable[[Mapping[str, Any]], None]) -> str:
     Raises:
         ValueError: It is no such list; some items may have been handed over.
     """
-    walk = _Walk(body.decode("utf-8"))
+    walk = _Walk(body)
     version = None
     for key in walk.members("{", "}"):
         if key == "items" and walk.next_is("["):
@@ -46,10 +46,14 @@ def each_item(body: bytes, take: Callable[[Mapping[str, Any]], None]) -> str:
 
 
 class _Walk:
-    """A position in a JSON text that moves on value by value."""
+    """A position in a JSON text that moves on value by value.
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    The whole text is held as Latin-1, a byte for each letter: as Unicode one emoji in one annotation would make it four
+    times as large. Structure is ASCII in both; each value's own bytes are then read as what they are.
+    """
+
+    def __init__(self, body: bytes | bytearray) -> None:
+        self._text = body.decode("latin-1")
         self._at = 0
 
     def members(self, begin: str, end: str) -> Iterator[object]:
@@ -70,8 +74,9 @@ class _Walk:
     def value(self) -> Any:
         """The value at the position."""
         self._skip()
-        value, self._at = _DECODER.raw_decode(self._text, self._at)
-        return value
+        start = self._at
+        _, self._at = _DECODER.raw_decode(self._text, start)
+        return json.loads(self._text[start : self._at].encode("latin-1").decode("utf-8"))
 
     def next_is(self, mark: str) -> bool:
         """Whether the next character that is no space is this one."""
