@@ -23,7 +23,9 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "images" / "Dockerfile"
 TARGETS = ("exporter", "operator", "server")
 #: What a build reaches its package registries with.
-_PASSED_ON = re.compile(r"PIP_.*|.*_(proxy|PROXY)|SSL_CERT_.*|REQUESTS_CA_BUNDLE")
+_PASSED_ON = re.compile(r"PIP_(INDEX_URL|EXTRA_INDEX_URL|TRUSTED_HOST|DEFAULT_TIMEOUT)|.*_(proxy|PROXY)")
+#: The machine's own authorities, at a path that no package writes to.
+_AUTHORITIES = "/etc/rehearsal-authorities.pem"
 
 
 def missing() -> str | None:
@@ -57,7 +59,7 @@ class Stage:
         passed_on = {name: value for name, value in os.environ.items() if _PASSED_ON.fullmatch(name)}
         inside = [str(shutil.which("chroot")), f"--userspec={self.user}", str(self.root)]
         change = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', self.folder, *command]
-        env = {"HOME": "/tmp", **passed_on, "PATH": os.environ["PATH"], **self.environment}
+        env = {"HOME": "/tmp", "PIP_CERT": _AUTHORITIES, **passed_on, "PATH": os.environ["PATH"], **self.environment}
         return subprocess.run([*inside, *change], env=env, text=True, check=True, **more)  # type: ignore[call-overload, no-any-return]
 
 
@@ -156,10 +158,10 @@ def _debian(image: str, root: pathlib.Path) -> pathlib.Path:
     suite = re.match(r"debian:(\w+)", image)
     assert suite is not None, image
     subprocess.run(["debootstrap", "--variant=minbase", suite[1], str(root)], check=True, stdout=subprocess.DEVNULL)
-    for path in ("/etc/resolv.conf", os.environ.get("PIP_CERT", "/etc/ssl/certs/ca-certificates.crt")):
+    authorities = os.environ.get("PIP_CERT", "/etc/ssl/certs/ca-certificates.crt")
+    for path, inside in (("/etc/resolv.conf", "/etc/resolv.conf"), (authorities, _AUTHORITIES)):
         if pathlib.Path(path).exists():
-            (root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, root / path.lstrip("/"))
+            shutil.copy(path, root / inside.lstrip("/"))
     return root
 
 

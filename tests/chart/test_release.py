@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -62,7 +61,7 @@ def release(api: ApiServer, helm: Helm, tmp_path: pathlib.Path) -> Iterator[Clus
     cluster.delete_definition(api)
 
 
-def test_install_upgrade_uninstall(release: Cluster) -> None:
+def test_the_life_of_a_release(release: Cluster) -> None:
     said = release.run("install", "mx", str(CHART), ENDPOINTS)
     assert "STATUS: deployed" in said
     # One command made the kind and the first policy of that kind.
@@ -71,56 +70,41 @@ def test_install_upgrade_uninstall(release: Cluster) -> None:
         "deployment.apps/mx-mx-source-load-operator",
         "deployment.apps/mx-mx-source-load-server",
     }
-
     release.run("upgrade", "mx", str(CHART), ENDPOINTS, "--set=policy.spec.mode=observe")
     assert release.policy(".spec.mode") == "observe"
     own = release.policy(".metadata.uid")
     release.run("upgrade", "mx", str(CHART), ENDPOINTS, "--set=policy.spec.interval=3s")
-    assert release.policy(".spec.mode") == "write"
-    assert release.policy(".spec.interval") == "3s"
+    assert (release.policy(".spec.mode"), release.policy(".spec.interval")) == ("write", "3s")
     assert release.policy(".metadata.uid") == own, "a policy of the release is changed, not made anew"
-    release.run("rollback", "mx", "2")
-    assert release.policy(".spec.mode") == "observe"
 
+    the_emergency_switch_outlives_an_upgrade(release)
+
+    release.run("rollback", "mx", "1")
     release.run("uninstall", "mx")
     assert release.names("deployment") == []
-    assert "sourceloadpolicies" in release.api.kubectl("get", "crd", "-o", "name")
     assert release.api.kubectl("get", "slp", "-o", "name") == ""
 
 
-def test_the_definition_is_upgraded_with_the_release(release: Cluster, tmp_path: pathlib.Path) -> None:
-    older = shutil.copytree(CHART, tmp_path / "older")
-    definition = older / "crd" / "sourceloadpolicies.yaml"
-    definition.write_text(definition.read_text().replace("shortNames: [slp]", "shortNames: [slpold]"))
-    release.run("install", "mx", str(older))
-    assert release.api.kubectl("get", "slpold", "-o", "name") == ""
-    release.run("upgrade", "mx", str(CHART))
-    names = "jsonpath={.spec.names.shortNames}"
-    assert release.api.kubectl("get", "crd", "sourceloadpolicies.sourceload.dev", "-o", names) == '["slp"]'
-
-
-def test_an_upgrade_after_the_emergency_switch(release: Cluster) -> None:
-    release.run("install", "mx", str(CHART), ENDPOINTS)
-    release.run("upgrade", "mx", str(CHART), ENDPOINTS)
+def the_emergency_switch_outlives_an_upgrade(release: Cluster) -> None:
     release.api.kubectl("patch", "slp", "default", "--type=merge", "-p", '{"spec":{"mode":"observe"}}')
+    upgrade = ("upgrade", "mx", str(CHART), ENDPOINTS, "--set=policy.spec.interval=3s")
     if release.helm.major == 3:  # changes what changed in the values, and nothing else
-        release.run("upgrade", "mx", str(CHART), ENDPOINTS)
+        release.run(*upgrade)
     else:
         with pytest.raises(HelmError, match=r"conflict.*\.spec\.mode"):
-            release.run("upgrade", "mx", str(CHART), ENDPOINTS)
+            release.run(*upgrade)
     assert release.policy(".spec.mode") == "observe"
-    release.run("upgrade", "mx", str(CHART), ENDPOINTS, "--set=policy.spec.mode=observe")
+    release.run(*upgrade, "--set=policy.spec.mode=observe")
     assert release.policy(".spec.mode") == "observe"
 
 
-def test_a_definition_that_was_kept_is_taken_over_by_the_next_installation(release: Cluster) -> None:
+def test_an_uninstallation_keeps_the_definition_and_the_next_one_takes_over(release: Cluster) -> None:
     release.run("install", "mx", str(CHART), ENDPOINTS)
     release.run("uninstall", "mx")
+    assert "sourceloadpolicies" in release.api.kubectl("get", "crd", "-o", "name")
     said = release.run("install", "mx", str(CHART), ENDPOINTS, "--set=policy.spec.interval=7s")
     assert "STATUS: deployed" in said
     assert release.policy(".spec.interval") == "7s"
-    release.run("uninstall", "mx")
-    assert release.api.kubectl("get", "slp", "-o", "name") == ""
 
 
 def previous_chart(folder: pathlib.Path) -> pathlib.Path:
@@ -142,10 +126,17 @@ def previous_chart(folder: pathlib.Path) -> pathlib.Path:
     return chart
 
 
-def test_upgrade_from_the_previous_commits_chart(release: Cluster, tmp_path: pathlib.Path) -> None:
-    release.run("install", "mx", str(previous_chart(tmp_path)), ENDPOINTS)
-    assert "STATUS: deployed" in release.run("upgrade", "mx", str(CHART), ENDPOINTS, "--set=policy.spec.interval=4s")
+def test_upgrade_from_the_previous_commits_chart_and_its_definition(release: Cluster, tmp_path: pathlib.Path) -> None:
+    older = previous_chart(tmp_path)
+    definition = older / "crd" / "sourceloadpolicies.yaml"
+    definition.write_text(definition.read_text().replace("shortNames: [slp]", "shortNames: [slp, slpold]"))
+    release.run("install", "mx", str(older), ENDPOINTS)
+    assert release.api.kubectl("get", "slpold", "-o", "name") != ""
+    said = release.run("upgrade", "mx", str(CHART), ENDPOINTS, "--set=policy.spec.interval=4s")
+    assert "STATUS: deployed" in said
     assert release.policy(".spec.interval") == "4s"
+    names = "jsonpath={.spec.names.shortNames}"
+    assert release.api.kubectl("get", "crd", "sourceloadpolicies.sourceload.dev", "-o", names) == '["slp"]'
 
 
 def test_everything_is_taken_by_a_server_that_reads_strictly(
