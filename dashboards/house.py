@@ -134,7 +134,7 @@ def number(
     name_only: bool = False,
     beside: Sequence[Beside] = (),
 ) -> dashboard.Panel:
-    """A stat: one number per series.
+    """A stat: one number per series, of the moment at the range's end, never the last one there was.
 
     Args:
         words: Title, description, and what to say when empty.
@@ -157,11 +157,11 @@ def number(
         .color_scheme(_color(dashboard.FieldColorModeId.THRESHOLDS))
         .mappings(list(mappings))
         .color_mode(common.BigValueColorMode.VALUE)
-        .graph_mode(common.BigValueGraphMode.NONE if queries[0].instant else common.BigValueGraphMode.AREA)
+        .graph_mode(common.BigValueGraphMode.NONE)
         .text_mode(_SHOWN[name_only, bool(beside)])
         .justify_mode(common.BigValueJustifyMode.AUTO)
-        .reduce_options(shared.ReduceDataOptions().calcs(["last" if queries[0].instant else "lastNotNull"]))
-        .targets([query.built() for query in queries])
+        .reduce_options(shared.ReduceDataOptions().calcs(["last"]))
+        .targets([dataclasses.replace(query, instant=True).built() for query in queries])
     )
     for other in beside:
         panel = panel.override_by_name(other.name, other.properties())

@@ -79,8 +79,8 @@ def _answers() -> list[dashboard.Panel]:
                 NEEDS_EXPORTER,
             ),
             [
-                Query(f"count({_STAMPS})", "up", instant=True),
-                Query(f"sum(({select('up')} == bool 0) and on (job) {exporters})", "down", instant=True),
+                Query(f"count({_STAMPS})", "up"),
+                Query(f"sum(({select('up')} == bool 0) and on (job) {exporters})", "down"),
             ],
             beside=[house.Beside("down", "short", house.BAD_IF_ANY)],
         ),
@@ -107,8 +107,8 @@ def _answers() -> list[dashboard.Panel]:
         ),
         house.number(
             Words(
-                "Server keeps loads",
-                "Whether written loads are read back. Metric: `mx_operator_load_supported`.",
+                "Loads are kept",
+                "Whether the server keeps them: written loads are read back. Metric: `mx_operator_load_supported`.",
                 "Not tried yet",
             ),
             [Query(f"min({select('mx_operator_load_supported')})")],
@@ -123,8 +123,8 @@ def _answers() -> list[dashboard.Panel]:
                 NEEDS_OPERATOR,
             ),
             [
-                Query(f"{writes} or 0 * {_state('listed')}", "writes", instant=True),
-                Query(_cycle(0.95), "cycle p95", instant=True),
+                Query(f"{writes} or 0 * {_state('listed')}", "writes"),
+                Query(_cycle(0.95), "cycle p95"),
             ],
             unit="wps",
             decimals=2,

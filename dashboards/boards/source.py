@@ -104,7 +104,7 @@ def _hops() -> list[dashboard.Panel]:
                 "annotate the pod). Metric: `mx_source_load`.",
                 "Unknown",
             ),
-            [Query(f"group by (nic_mapping) ({_MEASURED})", "{{nic_mapping}}", instant=True)],
+            [Query(f"group by (nic_mapping) ({_MEASURED})", "{{nic_mapping}}")],
             name_only=True,
         ),
         house.number(
@@ -221,7 +221,7 @@ def _ages() -> list[dashboard.Panel]:
     return [
         house.number(
             Words(title, said, empty),
-            [Query(expr, instant=True)],
+            [Query(expr)],
             unit="s",
             steps=_STEPS.get(title, _AGE),
             mappings=[house.nothing("none lately")],

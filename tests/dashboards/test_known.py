@@ -230,7 +230,7 @@ def pipelines() -> Iterator[Case]:
         ('mx_operator_load_supported{policy="p"}', 1),
         ('mx_operator_load_supported{policy="q"}', 0),
     ]
-    yield Case("mx-pipeline / Server keeps loads / A", "one server that does not is enough", supported, {"": 0})
+    yield Case("mx-pipeline / Loads are kept / A", "one server that does not is enough", supported, {"": 0})
     yield Case(
         "mx-pipeline / Operator / A",
         "nobody writes: 0, not nothing",
