@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from mx_server.clocks import Clock, ServerClock, wall
 from mx_server.errors import ApiError, BackendUnavailable
 from mx_server.settings import BadSetting, Kubernetes
 from mx_wire import TokenFile
@@ -36,12 +37,17 @@ class KubeClient:
     Args:
         place: Which server, and how it and we are identified.
         timeout: Seconds for one request, answer included.
+        clock: This host's clock, in milliseconds since 1970.
+
+    Attributes:
+        clock: The API server's, as far as its answers tell.
 
     Raises:
         BadSetting: No server is named and this is no pod, or the CA file cannot be read.
     """
 
-    def __init__(self, place: Kubernetes, timeout: float = 4.0) -> None:
+    def __init__(self, place: Kubernetes, timeout: float = 4.0, clock: Clock = wall) -> None:
+        self.clock = ServerClock(clock)
         self._url, token_file, ca_file = _place(place)
         self._tokens = TokenFile(token_file) if token_file else None
         try:
@@ -96,6 +102,7 @@ class KubeClient:
         data = None if body is None else io.BytesIO(json.dumps(body, ensure_ascii=False).encode())
         async with self._session.request(method, self._url + path, params=query, data=data, headers=headers) as answer:
             text = await answer.read()
+            self.clock.saw(answer.headers.get("Date", ""))
         return _parsed(answer.status, text)
 
 

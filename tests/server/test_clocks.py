@@ -15,6 +15,7 @@ from mx_server.app import Server
 from mx_server.backends import Backend
 from mx_server.backends.kubernetes import KubernetesBackend
 from mx_server.backends.memory import MemoryBackend
+from mx_server.clocks import ServerClock, wall
 from mx_server.kube_client import KubeClient
 from mx_server.reaper import Reaper
 from mx_server.settings import Settings
@@ -46,6 +47,10 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now
+
+
+def _off_by(milliseconds: int) -> Callable[[], int]:
+    return lambda: wall() + milliseconds
 
 
 @contextlib.asynccontextmanager
@@ -94,3 +99,39 @@ async def test_replicas_whose_clocks_differ_by_seconds_list_the_same(request: py
             right.now += 10_000
             ahead.now += 10_000
         assert await one.ids(READY) == await two.ids(READY)
+
+
+@pytest.mark.tools("etcd", "kube-apiserver")
+async def test_a_replica_whose_clock_is_far_off_goes_by_the_clusters(request: pytest.FixtureRequest) -> None:
+    place = request.getfixturevalue("namespace")
+    clients = [KubeClient(place, clock=_off_by(off)) for off in (0, 100_000, -HOUR)]
+    backends = [KubernetesBackend(client, place.namespace) for client in clients]
+    for backend in backends:
+        await backend.check()
+    async with _peer(backends[0]) as right, _peer(backends[1]) as ahead, _peer(backends[2]) as behind:
+        peers = (right, ahead, behind)
+        source_id = await right.ready("w1", load=0.5)
+        for writer in peers:
+            assert (await writer.update(source_id, load=0.25)).success
+            (row,) = (await right.listing(READY)).instances
+            assert abs(row.updated_at - wall()) < 4000
+            for backend in backends:
+                await Reaper(backend, Telemetry("test"), TIMEOUT, HOUR, 3600).scan()
+            for peer in peers:
+                assert await peer.loads(READY) == {"w1": 0.25}
+
+
+def test_a_servers_date_corrects_what_can_be_told_from_it() -> None:
+    local = Clock(1_790_000_000_000)
+    clock = ServerClock(local)
+    there = "Mon, 21 Sep 2026 14:13:20 GMT"
+    clock.saw(there)
+    assert clock.correction == 0, "half a second of difference may be the date's missing fraction"
+    for off in (100_000, -100_000):
+        local.now = 1_790_000_000_000 + off
+        clock.saw("")
+        clock.saw(there)
+        assert abs(clock() - 1_790_000_000_000) <= 500
+    for nonsense in ("", "yesterday", "Mon, 99 Sep 2026 14:13:20 GMT"):
+        clock.saw(nonsense)
+        assert abs(clock() - 1_790_000_000_000) <= 500

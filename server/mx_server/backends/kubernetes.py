@@ -1,18 +1,17 @@
 """Workers as ModelMetadata objects in a Kubernetes namespace: shared by any number of replicas and by NVIDIA's server.
 
 Opened by `mx_server.backends.opening`. A heartbeat that changes no status is one conditional patch, without reading
-first: the API server itself refuses it if rank or status are others. Replicas stamp by their own clocks.
+first: the API server itself refuses it if rank or status are others. Replicas stamp by the API server's clock.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 import zlib
-from collections.abc import Callable
 from typing import Any, Final
 
 from mx_server.backends import kube_objects
+from mx_server.clocks import Clock
 from mx_server.core import answers
 from mx_server.core.records import Listing, Outcome, Registration, Row, StatusUpdate, Verdict
 from mx_server.errors import ApiError, BackendUnavailable, RegistrationRefused
@@ -32,15 +31,15 @@ class KubernetesBackend:
     Args:
         client: How to reach the API server.
         namespace: Where the objects are.
-        clock: Milliseconds since 1970.
+        clock: Milliseconds since 1970; the client's, which is the API server's, when None.
     """
 
     name = "kubernetes"
 
-    def __init__(self, client: KubeClient, namespace: str, clock: Callable[[], int] | None = None) -> None:
+    def __init__(self, client: KubeClient, namespace: str, clock: Clock | None = None) -> None:
         self._client = client
         self._namespace = namespace
-        self._clock = clock or (lambda: time.time_ns() // 1_000_000)
+        self._clock = clock or client.clock
         self._objects = f"/apis/{kube_objects.API_VERSION}/namespaces/{namespace}/modelmetadatas"
         self._config_maps = f"/api/v1/namespaces/{namespace}/configmaps"
         self._seldom = Seldom()
@@ -98,7 +97,7 @@ class KubernetesBackend:
             found = None if last.code == 404 else await self._found(name)
             if found is None:
                 return Outcome(Verdict.NO_WORKER)
-            rank = found["status"]["worker"]["workerRank"]
+            rank = found["status"]["worker"].get("workerRank")
             if rank != update.rank:
                 return Outcome(Verdict.OTHER_RANK, rank)
             patch = kube_objects.transition(found, update.status, update.load, self._clock())

@@ -6,19 +6,12 @@ Opened by `mx_server.backends.opening`. One event loop calls it, and no method a
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable
 
+from mx_server.clocks import Clock, steady
 from mx_server.core import answers
 from mx_server.core.records import Listing, Outcome, Registration, Row, StatusUpdate, Verdict
 from mx_server.core.rules import next_stamp
 from mx_wire import GetMetadataResponse, SourceStatus
-
-
-def steady_clock() -> Callable[[], int]:
-    """Milliseconds since 1970 that never jump: this host's clock as it is now, carried on by its monotonic one."""
-    started = time.time() - time.monotonic()
-    return lambda: int((started + time.monotonic()) * 1000)
 
 
 class MemoryBackend:
@@ -30,8 +23,8 @@ class MemoryBackend:
 
     name = "memory"
 
-    def __init__(self, clock: Callable[[], int] | None = None) -> None:
-        self._clock = clock or steady_clock()
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or steady()
         self._sources: dict[str, dict[str, tuple[Registration, Row]]] = {}
         self._changes = 0
 
