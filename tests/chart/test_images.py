@@ -74,4 +74,6 @@ def test_the_steps_make_images_whose_programs_start() -> None:
     if reason := rehearsal.missing():
         pytest.skip(reason)
     with rehearsal.rehearsed() as stages:
-        assert {target: rehearsal.problems(stages[target], target) for target in TARGETS} == dict.fromkeys(TARGETS, [])
+        assert {target: rehearsal.problems(stages[target], target) for target in TARGETS} == {
+            target: [] for target in TARGETS
+        }
