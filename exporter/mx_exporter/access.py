@@ -10,11 +10,14 @@ import binascii
 import contextlib
 import dataclasses
 import hmac
+import logging
 import pathlib
 import ssl
 
 from mx_exporter.documents import read
 from mx_exporter.errors import ConfigurationError
+
+_LOG = logging.getLogger("mx_exporter")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,9 +134,11 @@ class Certificates:
         """Loads what changed; what cannot be loaded leaves the old certificate in use."""
         stamp = self._stamped()
         if stamp != self._stamp:
-            with contextlib.suppress(ConfigurationError):
+            try:
                 self._load()
                 self._stamp = stamp
+            except ConfigurationError as error:
+                _LOG.warning("the old certificate stays in use: %s", error)
 
     def _stamped(self) -> tuple[int, ...]:
         paths = (self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file)

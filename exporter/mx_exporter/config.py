@@ -23,6 +23,7 @@ from mx_exporter.nics.tracks import Timing
 from mx_exporter.nics.values import GIGABIT
 
 _T = TypeVar("_T")
+_LARGEST = 10**9  # of whole numbers in the file; Python refuses to print very long ones
 DISCOVERIES = ("none", "static", "kubernetes")
 PROTOCOLS = ("grpc", "http/protobuf")
 
@@ -178,6 +179,8 @@ def _given(option: Option, arguments: argparse.Namespace, environ: Mapping[str, 
 
 def _text_or_number(file: Section, key: str) -> str | None:
     value = file.take_scalar(key)
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        file.fail("is no number that makes sense here", key)
     return None if value is None else str(value)
 
 

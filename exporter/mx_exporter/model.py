@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Mapping as MappingType
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
@@ -149,6 +150,19 @@ class PortStatus:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class NicView:
+    """All ports at one tick."""
+
+    statuses: MappingType[PortId, PortStatus] = dataclasses.field(default_factory=dict)
+    #: Port of a virtual function -> port whose flows are its wire's; only where the two differ.
+    carriers: MappingType[PortId, PortId] = dataclasses.field(default_factory=dict)
+    #: (device, port, reason) -> how often since the port appeared; port "" for the device as a whole.
+    errors: MappingType[tuple[str, str, str], int] = dataclasses.field(default_factory=dict)
+    #: What a person should know: that there are no ports, or that this is the wrong /sys.
+    hint: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Usage:
     """What one engine says of its KV cache: a ratio, or why there is none."""
 
@@ -157,6 +171,15 @@ class Usage:
     value: float | None  # in [0, 1]
     reason: str | None  # why value is None
     at: float  # when the page was read
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostGpu:
+    """A GPU as the driver on this host knows it."""
+
+    pci_address: str
+    uuid: str = ""
+    minor: int | None = None  # the number in /dev/nvidiaN
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

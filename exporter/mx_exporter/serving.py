@@ -117,7 +117,7 @@ class Server:
         snapshot = self._present.get()
         if snapshot is None:
             return web.Response(status=503, text=_NO_SAMPLE)
-        compressed = "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower()
+        compressed = _takes_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, ""))
         body, content_type = self._pages.page(snapshot, request.headers.get(hdrs.ACCEPT, ""), compressed)
         headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: "Accept, Accept-Encoding"}
         if compressed:
@@ -137,3 +137,12 @@ class Server:
         if latest.discovery_age is None:
             return web.Response(status=503, text="discovery has not answered yet\n")
         return web.Response(text="ok\n")
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Whether an Accept-Encoding header names gzip without ruling it out (`gzip;q=0`)."""
+    for offer in accepted.lower().split(","):
+        name, _, quality = offer.replace(" ", "").partition(";q=")
+        if name == "gzip":
+            return quality.strip("0.") != "" or quality == ""
+    return False

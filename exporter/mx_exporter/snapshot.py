@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from mx_exporter.engines.status import ScrapeStatus
-from mx_exporter.model import Assignment, Pod, Source, SourceLoad, Usage
-from mx_exporter.nics.sampler import NicView
+from mx_exporter.model import Assignment, NicView, Pod, Source, SourceLoad, Usage
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from mx_exporter.engines import Engines
 from mx_exporter.mapping.allocations import enriched
 from mx_exporter.mapping.assignments import assign
 from mx_exporter.mapping.kubelet import Kubelet
-from mx_exporter.mapping.places import HostGpu, carries_rdma, host_gpus, places
-from mx_exporter.model import Assignment, Gpu, Place, Pod, Source, SourceLoad, Usage
-from mx_exporter.nics.sampler import NicSampler, NicView
+from mx_exporter.mapping.places import carries_rdma, host_gpus, places
+from mx_exporter.model import Assignment, Gpu, HostGpu, NicView, Place, Pod, Source, SourceLoad, Usage
+from mx_exporter.nics.sampler import NicSampler
 from mx_exporter.nics.sysfs import Tree
 from mx_exporter.snapshot import Present, Snapshot
 

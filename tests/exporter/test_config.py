@@ -106,6 +106,7 @@ def test_a_flag_that_cannot_be_meant_is_one_line_and_status_2(
         ("windw: 3", "windw: is not known here"),
         ("window: [3]", "window: must be text or a number"),
         ("window: true", "window: must be text or a number"),
+        (f"window: 0x{'f' * 5000}", "window: is no number that makes sense here"),
         ("peak: 0", "peak: give seconds from 1 to 3600"),
         ("limits: {mlx5_0: fast}", "limits.mlx5_0: must be a number"),
         ("limits: {mlx5_0: -1}", "limits.mlx5_0: give the link's rate in Gb/s"),

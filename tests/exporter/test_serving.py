@@ -75,6 +75,9 @@ def test_the_page_comes_plain_or_compressed_and_is_the_same(tmp_path: pathlib.Pa
         assert gzip.decompress(packed) == body
         _, headers, body = running.get("/metrics", {"Accept": "application/openmetrics-text;version=1.0.0"})
         assert headers["Content-Type"].startswith("application/openmetrics-text")
+        for refused in ("gzip;q=0", "gzip; q=0.0", "br", "identity", ""):
+            assert running.get("/metrics", {"Accept-Encoding": refused})[1]["Content-Encoding"] is None, refused
+        assert running.get("/metrics", {"Accept-Encoding": "br, GZIP;q=0.5"})[1]["Content-Encoding"] == "gzip"
         assert running.get("/nothing")[0] == 404
         assert running.get("/")[0] == 200
 

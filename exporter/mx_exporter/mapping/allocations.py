@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from mx_exporter.mapping import wire
-from mx_exporter.mapping.places import HostGpu, is_pci_address
-from mx_exporter.model import Gpu, Source
+from mx_exporter.model import Gpu, HostGpu, Source
+from mx_exporter.nics.values import is_pci_address
 
 _GPU = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]+")
 _MINOR = re.compile(r"(?:nvidia|gpu-)(\d{1,3})(?:/.*)?")

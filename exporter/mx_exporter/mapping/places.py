@@ -5,30 +5,12 @@ No GPU library is needed: the driver's own procfs names every GPU by its PCI add
 
 from __future__ import annotations
 
-import dataclasses
-import re
-
-from mx_exporter.model import Gpu, Place
+from mx_exporter.model import Gpu, HostGpu, Place
 from mx_exporter.nics.bonds import pci_addresses
 from mx_exporter.nics.sysfs import Tree
-from mx_exporter.nics.values import parse_integer
+from mx_exporter.nics.values import is_pci_address, parse_integer
 
 _GPUS = "driver/nvidia/gpus"
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HostGpu:
-    """A GPU as the driver on this host knows it."""
-
-    pci_address: str
-    uuid: str = ""
-    minor: int | None = None  # the number in /dev/nvidiaN
-
-
-def is_pci_address(text: str) -> bool:
-    """Whether a text is a full PCI address in lower case (0000:1b:00.0)."""
-    return _ADDRESS.fullmatch(text) is not None
 
 
 def host_gpus(procfs: Tree) -> tuple[HostGpu, ...]:

@@ -10,7 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 
-from mx_exporter.model import Count, Device, PortId, PortReading, PortStatus
+from mx_exporter.model import Count, Device, NicView, PortId, PortReading, PortStatus
 from mx_exporter.nics import devices, ports
 from mx_exporter.nics.readings import Limits, PortReader
 from mx_exporter.nics.sysfs import Tree, UnreadableError
@@ -19,19 +19,6 @@ from mx_exporter.nics.walk import Walk
 
 _LOG = logging.getLogger("mx_exporter")
 _REFRESH = 5.0  # seconds after which what is fixed about a device is read again all the same
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NicView:
-    """All ports at one tick."""
-
-    statuses: Mapping[PortId, PortStatus] = dataclasses.field(default_factory=dict)
-    #: Port of a virtual function -> port whose flows are its wire's; only where the two differ.
-    carriers: Mapping[PortId, PortId] = dataclasses.field(default_factory=dict)
-    #: (device, port, reason) -> how often since the port appeared; port "" for the device as a whole.
-    errors: Mapping[tuple[str, str, str], int] = dataclasses.field(default_factory=dict)
-    #: What a person should know: that there are no ports, or that this is the wrong /sys.
-    hint: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

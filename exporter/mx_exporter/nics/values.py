@@ -10,6 +10,7 @@ GIGABIT = 125_000_000.0  # bytes
 # "400 Gb/sec (4X NDR)", "2.5 Gb/sec (1X SDR)", "10 Gb/sec (4X)", "0 GB/sec" (procfs#361). Only the leading number
 # counts; the words behind it differ by driver and age. Kernel: drivers/infiniband/core/sysfs.c, rate_show().
 _RATE = re.compile(r"(\d{1,7}(?:\.\d{1,6})?)\s*G[bB](?:/s|ps)(?:ec)?\b(?:\s*\(\d+X\s*(\w*)\))?", re.ASCII)
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 _LARGEST = 2**64 - 1
 # PortCounters of devices without 64-bit counters stop here and stay (IB_PMA_CLASS_CAP_EXT_WIDTH absent).
 SATURATED = 2**32 - 1
@@ -41,6 +42,11 @@ def parse_count(text: str) -> int | str:
         value = int(text)
         return value if value <= _LARGEST else "malformed"
     return "no_pma" if text.startswith("N/A") else "malformed"
+
+
+def is_pci_address(text: str) -> bool:
+    """Whether a text is a full PCI address in lower case (0000:1b:00.0)."""
+    return _ADDRESS.fullmatch(text) is not None
 
 
 def parse_integer(text: str | None) -> int | None:

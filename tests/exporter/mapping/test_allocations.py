@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mx_exporter.mapping.allocations import Allocation, enriched, parse
 from mx_exporter.mapping.kubelet import Kubelet
-from mx_exporter.mapping.places import HostGpu, host_gpus
-from mx_exporter.model import Gpu, Pod, Source
+from mx_exporter.mapping.places import host_gpus
+from mx_exporter.model import Gpu, HostGpu, Pod, Source
 from mx_exporter.nics.sysfs import Tree
 from tests.exporter.mapping.kubelets import Given, kubelet, response
 from tests.exporter.trees import nodes
