@@ -28,6 +28,13 @@ Every option is also an environment variable, given in brackets; a flag goes bef
 """
 
 
+_CHOICES: Final = {
+    "source_metrics": ("MX_OPERATOR_SOURCE_METRICS", ("on", "off")),
+    "log_format": ("MX_OPERATOR_LOG_FORMAT", ("text", "json")),
+    "log_level": ("MX_OPERATOR_LOG_LEVEL", ("debug", "info", "warning", "error")),
+}
+
+
 class UsageError(ValueError):
     """Something the door was given cannot be used; the message names it and the fix."""
 
@@ -39,8 +46,9 @@ def main(argv: list[str] | None = None) -> int:
         0; 2 when what it was given cannot be used, after one line that says what and how to mend it.
     """
     arguments = parser(os.environ).parse_args(argv)
-    logs.configure(getattr(arguments, "log_format", "text"), getattr(arguments, "log_level", "warning"))
     try:
+        _check_choices(arguments)
+        logs.configure(getattr(arguments, "log_format", "text"), getattr(arguments, "log_level", "warning"))
         return int(arguments.command(arguments))
     except PolicyError as error:
         _complain(error)
@@ -49,6 +57,14 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 2
+
+
+def _check_choices(arguments: argparse.Namespace) -> None:
+    """The argument parser checks what comes as a flag, not what comes from the environment."""
+    for name, (variable, choices) in _CHOICES.items():
+        given = getattr(arguments, name, None)
+        if given is not None and given not in choices:
+            raise UsageError(f"{variable}={given}: write one of {', '.join(choices)}")
 
 
 def _complain(error: PolicyError) -> None:
@@ -113,7 +129,7 @@ def _run(one: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
     )
     one.add_argument(
         "--source-metrics",
-        choices=("on", "off"),
+        choices=_CHOICES["source_metrics"][1],
         default=get("MX_OPERATOR_SOURCE_METRICS", "on"),
         help="two series per listed source, with its per-process id as a label; default on"
         " [MX_OPERATOR_SOURCE_METRICS]",
@@ -125,13 +141,13 @@ def _run(one: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
     )
     one.add_argument(
         "--log-format",
-        choices=("text", "json"),
+        choices=_CHOICES["log_format"][1],
         default=get("MX_OPERATOR_LOG_FORMAT", "text"),
         help="default text [MX_OPERATOR_LOG_FORMAT]",
     )
     one.add_argument(
         "--log-level",
-        choices=("debug", "info", "warning", "error"),
+        choices=_CHOICES["log_level"][1],
         default=get("MX_OPERATOR_LOG_LEVEL", "info"),
         help="default info [MX_OPERATOR_LOG_LEVEL]",
     )

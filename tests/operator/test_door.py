@@ -62,6 +62,29 @@ def test_a_mistake_is_one_line_and_status_2(
     assert all(line.startswith("mx-operator: ") for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("MX_OPERATOR_LOG_LEVEL", "loud", "MX_OPERATOR_LOG_LEVEL=loud: write one of debug, info, warning, error"),
+        ("MX_OPERATOR_LOG_FORMAT", "xml", "MX_OPERATOR_LOG_FORMAT=xml: write one of text, json"),
+        ("MX_OPERATOR_SOURCE_METRICS", "1", "MX_OPERATOR_SOURCE_METRICS=1: write one of on, off"),
+        ("MX_OPERATOR_LISTEN", "9600", "--listen '9600': give HOST:PORT"),
+        ("MX_OPERATOR_ALLOW_ENDPOINTS", "a:1,b:2", "spec.server.address"),
+    ],
+)
+def test_so_is_one_in_the_environment(
+    variable: str,
+    value: str,
+    words: str,
+    file: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert main(["run", "--policy", str(file)]) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_every_mistake_of_a_policy_is_told_at_once(file: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec: Any = POLICY["spec"]
     file.write_text(yaml.safe_dump({**POLICY, "spec": {**spec, "deadband": 7, "signals": [], "mode": "wild"}}))

@@ -256,7 +256,8 @@ class Endpoint:
         return any(policy.name == write.policy and policy.mode is Mode.WRITE for policy in self._policies)
 
     def _report(self, cycle: Cycle) -> None:
-        reports = reporting.reports(cycle, self._wall())
+        served = {policy.name for policy in self._policies}  # who has gone since the cycle began is not heard of again
+        reports = [report for report in reporting.reports(cycle, self._wall()) if report.policy in served]
         for report in reports:
             self._sink.publish(report)
         self._observer.saw(self.key, cycle, reports)

@@ -19,6 +19,7 @@ import mx_wire
 from mx_lab.processes import Process, free_port
 from mx_operator.core.marks import is_marked
 from mx_operator.core.model import SourceKey
+from mx_operator.mx.servers import GrpcServer
 from mx_operator.policies.spec import Mode, Models, Server
 from tests.operator.parts.mx import READY, FakeMx, Source, serving
 from tests.operator.parts.prometheus_http import FakePrometheus, fake_prometheus, says
@@ -126,6 +127,14 @@ async def test_a_black_hole_is_unready_never_dead_and_found_again(
 ) -> None:
     """KEDA #8211: Ready for ever with a dead gRPC peer."""
     monkeypatch.setattr("mx_operator.loop.endpoints.LIST_DEADLINE", 0.2)
+    made_anew: list[GrpcServer] = []
+    reconnect = GrpcServer.reconnect
+
+    async def counted(self: GrpcServer) -> None:
+        made_anew.append(self)
+        await reconnect(self)
+
+    monkeypatch.setattr(GrpcServer, "reconnect", counted)
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as hole:  # accepts by the kernel, never answers
         port = hole.getsockname()[1]
         async with running(policy(f"127.0.0.1:{port}", prometheus.url)) as (fleet, seen):
@@ -133,6 +142,7 @@ async def test_a_black_hole_is_unready_never_dead_and_found_again(
             assert (fleet.ready, fleet.alive) == (False, True)
             assert seen.last.server.ok is False
             assert fleet.unready() == [f"127.0.0.1:{port}"]
+            assert made_anew, "a connection that three lists have died on is not used again"
             hole.close()
             fake = FakeMx()
             fake.heartbeat(fake.add(1))
@@ -275,6 +285,19 @@ async def test_a_policy_that_is_gone_stops_at_once_and_its_series_end(mx: Any, p
         fleet.apply([])
         await cycles_end(seen)
         assert [s for m in seen.metrics.collect() for s in m.samples if "policy" in s.labels] == []
+
+
+async def test_a_policy_that_goes_during_a_cycle_is_not_heard_of_again(mx: Any, prometheus: FakePrometheus) -> None:
+    fake, address = mx
+    fake.heartbeat(fake.add(1))
+    fake.list_delay = 0.3
+    async with running(policy(address, prometheus.url)) as (fleet, seen):
+        await cycles(seen, 1)
+        await until(lambda: len(fake.lists) >= 2, "a list under way")
+        fleet.apply([policy(address, prometheus.url, name="renamed")])
+        before = len(seen.of("p"))
+        await until(lambda: seen.of("renamed"), "the new one")
+        assert len(seen.of("p")) == before
 
 
 async def cycles_end(seen: Any) -> None:
