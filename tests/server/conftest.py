@@ -207,3 +207,14 @@ async def serving(settings: Settings) -> AsyncIterator[Server]:
     """A server from settings alone."""
     async with Server(settings) as server:
         yield server
+
+
+def kubernetes_settings(place: Kubernetes, backend_timeout: float = 5) -> Settings:
+    """A server on the cluster, which scans only when told to."""
+    return Settings(
+        listen="127.0.0.1:0",
+        backend="kubernetes",
+        kubernetes=place,
+        reaper_interval=3600,
+        backend_timeout=backend_timeout,
+    )

@@ -10,12 +10,9 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
-import gzip
 import hashlib
-import json
 import math
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -39,13 +36,6 @@ API_VERSION: Final = f"{GROUP}/v1alpha1"
 SOURCE_LABEL: Final = f"{GROUP}/mx-source-id"
 WORKER_LABEL: Final = f"{GROUP}/mx-worker-id"
 ANNOTATION: Final = "sourceload.dev/registration"
-TENSORS_KEY: Final = "tensors.json"
-PACKED_KEY: Final = "tensors.json.gz"
-#: What etcd and the API server take of each, with room for the rest of the object.
-MAX_ANNOTATION: Final = 240 * 1024
-MAX_CONFIG_MAP: Final = 1000 * 1024
-MAX_STATUS: Final = 1200 * 1024
-_MAX_UNPACKED: Final = 100 * 1024 * 1024
 
 Object = dict[str, Any]
 Patch = list[dict[str, Any]]
@@ -86,7 +76,7 @@ def manifest(registration: Registration, namespace: str) -> Object:
     metadata: Object = {
         "name": object_name(registration.source_id, registration.worker_id),
         "labels": {SOURCE_LABEL: registration.source_id, WORKER_LABEL: worker_label(registration.worker_id)},
-        "annotations": {ANNOTATION: _annotation(registration)},
+        "annotations": {ANNOTATION: annotation(registration)},
     }
     if pod is not None and pod.namespace == namespace:
         owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": False}
@@ -106,7 +96,8 @@ def renewal(made: Object) -> Object:
     return {"metadata": {**metadata, "managedFields": [{}]}, "spec": made["spec"]}
 
 
-def _annotation(registration: Registration) -> str:
+def annotation(registration: Registration) -> str:
+    """What the kind has no field for, packed into text."""
     kept = PublishMetadataRequest(
         identity=registration.identity,
         worker_id=registration.worker_id,
@@ -178,50 +169,6 @@ def conditions(number: int, now: int, before: Sequence[Mapping[str, Any]] | None
         elif old.get("status") == condition["status"] and old.get("lastTransitionTime"):
             condition["lastTransitionTime"] = old["lastTransitionTime"]
     return [*others, condition]
-
-
-def tensors_map(registration: Registration, owner_uid: str, data: Object) -> Object:
-    """The ConfigMap of a worker's tensors (their `tensors_data`), owned by the ModelMetadata object."""
-    owner = {
-        "apiVersion": API_VERSION,
-        "kind": "ModelMetadata",
-        "name": object_name(registration.source_id, registration.worker_id),
-        "uid": owner_uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    labels = {SOURCE_LABEL: registration.source_id, f"{GROUP}/worker": str(registration.worker.worker_rank)}
-    metadata = {"name": tensors_name(registration), "labels": labels, "ownerReferences": [owner]}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **data}
-
-
-def tensors_data(registration: Registration) -> Object:
-    """The tensors as a ConfigMap has them, 64-bit numbers being strings; slow for a hundred thousand of them.
-
-    In plain where that fits, as the upstream server writes it; else packed, which that one could not store at all.
-    """
-    listed = [
-        {"name": t.name, "addr": str(t.addr), "size": str(t.size), "device_id": t.device_id, "dtype": t.dtype}
-        for t in registration.worker.tensor_source.tensors
-    ]
-    text = json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
-    if len(data := text.encode()) <= MAX_CONFIG_MAP:
-        return {"data": {TENSORS_KEY: text}}
-    return {"binaryData": {PACKED_KEY: base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()}}
-
-
-def too_large(registration: Registration, data: Object) -> str | None:
-    """Which field makes the worker larger than the cluster can store; None when it fits."""
-    worker = registration.worker
-    if len(_annotation(registration)) > MAX_ANNOTATION:
-        field = "worker.topology" if worker.topology else "identity"
-        return f"{field} is too large for the Kubernetes backend ({MAX_ANNOTATION // 1024} KiB with the identity)"
-    if len(json.dumps(status(registration, 0))) > MAX_STATUS:
-        return f"worker.nixl_metadata is too large for the Kubernetes backend ({MAX_STATUS // 1024} KiB in base64)"
-    packed = data.get("binaryData", {}).get(PACKED_KEY, "")
-    if len(packed) * 3 // 4 > MAX_CONFIG_MAP:
-        return f"worker.tensor_source is too large for the Kubernetes backend ({MAX_CONFIG_MAP // 1024} KiB packed)"
-    return None
 
 
 def announced(registration: Registration, now: int) -> Patch:
@@ -350,31 +297,6 @@ def _read_artifact(artifact: Mapping[str, Any]) -> ArtifactSourceMetadata:
         chunk_count=artifact.get("chunkCount", 0),
         node_rank=artifact.get("nodeRank", 0),
     )
-
-
-def tensors(config_map: Mapping[str, Any]) -> list[TensorDescriptor]:
-    """The tensors of a ConfigMap.
-
-    Raises:
-        KeyError, TypeError, ValueError: It is not of that form.
-    """
-    return [
-        TensorDescriptor(
-            name=t["name"], addr=int(t["addr"]), size=int(t["size"]), device_id=t["device_id"], dtype=t["dtype"]
-        )
-        for t in json.loads(_tensors_text(config_map))
-    ]
-
-
-def _tensors_text(config_map: Mapping[str, Any]) -> str | bytes:
-    plain = (config_map.get("data") or {}).get(TENSORS_KEY)
-    if plain is not None:
-        return str(plain)
-    unpacking = zlib.decompressobj(wbits=31)
-    text = unpacking.decompress(base64.b64decode(config_map["binaryData"][PACKED_KEY]), _MAX_UNPACKED)
-    if not unpacking.eof:
-        raise ValueError(f"{PACKED_KEY} is cut off, or larger than {_MAX_UNPACKED} bytes")
-    return text
 
 
 def _kept(metadata: Mapping[str, Any]) -> PublishMetadataRequest | None:

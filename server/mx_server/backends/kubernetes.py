@@ -10,7 +10,7 @@ import asyncio
 import zlib
 from typing import Any, Final
 
-from mx_server.backends import kube_objects
+from mx_server.backends import kube_objects, kube_sizes
 from mx_server.clocks import Clock
 from mx_server.core import answers
 from mx_server.core.records import Listing, Outcome, Registration, Row, StatusUpdate, Verdict
@@ -47,9 +47,9 @@ class KubernetesBackend:
 
     async def publish(self, registration: Registration) -> None:
         """Store a worker anew: its object, its tensors, then the status that makes it a row."""
-        data = await asyncio.to_thread(kube_objects.tensors_data, registration)
+        data = await asyncio.to_thread(kube_sizes.tensors_data, registration)
         # Before anything is written: what was published before must not be left half replaced.
-        if (reason := kube_objects.too_large(registration, data)) is not None:
+        if (reason := kube_sizes.too_large(registration, data)) is not None:
             raise RegistrationRefused(reason)
         name = kube_objects.object_name(registration.source_id, registration.worker_id)
         for _ in range(_TRIES):
@@ -66,7 +66,7 @@ class KubernetesBackend:
     async def _publish(self, name: str, registration: Registration, data: kube_objects.Object) -> None:
         uid = await self._created(name, kube_objects.manifest(registration, self._namespace))
         if registration.worker.tensor_source.tensors:
-            config_map = kube_objects.tensors_map(registration, uid, data)
+            config_map = kube_sizes.tensors_map(registration, uid, data)
             path = f"{self._config_maps}/{config_map['metadata']['name']}"
             await self._client.request("PATCH", path, config_map, content=APPLY, query=_APPLY)
         await self._patch(name, kube_objects.announced(registration, self._clock()))
@@ -166,7 +166,7 @@ class KubernetesBackend:
         if not name or not expected:
             return []
         config_map = await self._ask("GET", f"{self._config_maps}/{name}")
-        tensors = kube_objects.tensors(config_map)
+        tensors = kube_sizes.tensors(config_map)
         if len(tensors) != expected:
             raise BackendUnavailable(f"ConfigMap {name} lists {len(tensors)} tensors of {expected}")
         return tensors

@@ -1,0 +1,149 @@
+"""The door `mx-server`: what it says, how it ends, and which configurations it refuses in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import re
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from mx_lab.processes import Process, free_port
+from mx_server import arguments, cli
+from mx_server.settings import Kubernetes, Security, Settings
+from mx_wire import aio_channel, aio_stub
+from tests.server.conftest import Peer
+
+MX_SERVER = pathlib.Path(sys.executable).with_name("mx-server")
+
+
+@pytest.fixture
+def started(tmp_path: pathlib.Path) -> Iterator[Process]:
+    command = [str(MX_SERVER), "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--drop-load"]
+    process = Process("mx-server", command, tmp_path / "log")
+    process.wait_ready(lambda: "listening" in process.output)
+    yield process
+    process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_door_says_where_it_listens_and_ends_on_a_signal(started: Process, number: signal.Signals) -> None:
+    line = re.search(r"mx-server: listening on (127\.0\.0\.1:\d+) \((.*)\)", started.output)
+    assert line is not None
+    assert line[2].startswith("backend memory, dialect both, load dropped, metrics http://127.0.0.1:")
+    async with aio_channel(line[1]) as channel:
+        peer = Peer(aio_stub(channel))
+        await peer.ready("w1", load=0.5)
+        assert await peer.loads() == {"w1": None}
+    os.kill(started.pid, number)
+    assert await asyncio.to_thread(started.wait, 5) == 0
+    assert "stopping" in started.output
+
+
+@pytest.mark.parametrize(
+    ("argv", "environment", "said"),
+    [
+        (["--backend", "redis"], {}, "--redis-url"),
+        (["--backend", "sqlite"], {}, "--backend 'sqlite': give memory, redis or kubernetes"),
+        ([], {"MX_METADATA_BACKEND": "kubernetes"}, "--namespace"),
+        (["--backend", "k8s", "--namespace", "n"], {}, "--kube-api-server"),
+        (["--backend", "k8s", "--namespace", "n", "--kube-api-server", "h:1"], {}, "give a URL"),
+        (["--listen", "8001"], {}, "--listen '8001'"),
+        (["--listen", "127.0.0.1:0", "--metrics-listen", "x"], {}, "--metrics-listen 'x'"),
+        ([], {"MX_HEARTBEAT_TIMEOUT_SECS": "soon"}, "MX_HEARTBEAT_TIMEOUT_SECS"),
+        (["--heartbeat-timeout", "0"], {}, "--heartbeat-timeout 0"),
+        (["--reaper-interval", "nan"], {}, "--reaper-interval nan"),
+        (["--gc-timeout", "10"], {}, "--gc-timeout 10"),
+        (["--grace", "-1"], {}, "--grace -1"),
+        (["--max-message-bytes", "7"], {}, "--max-message-bytes 7"),
+        (["--dialect", "klingon"], {}, "--dialect"),
+        (["--tls-cert", "x"], {}, "--tls-key"),
+        (["--tls-client-ca", "x"], {}, "--tls-cert"),
+        (["--tls-cert", "x", "--tls-key", "y"], {}, "No such file"),
+        (["--security-mode", "maybe"], {}, "off or enforce"),
+        (["--security-mode", "enforce"], {}, "--token-audiences"),
+        (["--security-mode", "enforce", "--token-audiences", "a"], {}, "--allowed-service-accounts"),
+        (
+            ["--security-mode", "enforce", "--token-audiences", "a", "--allowed-service-accounts", "x"],
+            {},
+            "namespace:name",
+        ),
+        (["--log-level", "shout"], {}, "--log-level"),
+        (["--no-such-thing"], {}, "--no-such-thing"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_one_line_and_status_2(
+    argv: list[str],
+    environment: dict[str, str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    listen = [] if "--listen" in argv else ["--listen", "127.0.0.1:0"]
+    assert cli.main([*argv, *listen]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("mx-server: ")
+    assert said in line
+
+
+def test_a_port_that_is_taken_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert cli.main(["--listen", f"127.0.0.1:{taken.getsockname()[1]}"]) == 2
+        assert capfd.readouterr().err.count("\n") == 1
+        arguments = ["--listen", "127.0.0.1:0", "--metrics-listen", f"127.0.0.1:{taken.getsockname()[1]}"]
+        assert cli.main(arguments) == 2
+        assert "--metrics-listen" in capfd.readouterr().err
+
+
+def test_a_backend_that_does_not_answer_is_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["--listen", "127.0.0.1:0", "--backend", "redis", "--redis-url", f"redis://127.0.0.1:{free_port()}"]
+    assert cli.main(argv) == 1
+    assert capsys.readouterr().err.startswith("mx-server: redis backend: ")
+
+
+def test_arguments_win_over_the_environment_and_names_are_the_upstream_servers() -> None:
+    environment = {
+        "MODEL_EXPRESS_SERVER_HOST": "0.0.0.0",
+        "MODEL_EXPRESS_SERVER_PORT": "9001",
+        "MX_METADATA_BACKEND": "CRD",
+        "MX_REDIS_HOST": "r",
+        "MX_REDIS_PORT": "7",
+        "MX_METADATA_NAMESPACE": "mx",
+        "MX_HEARTBEAT_TIMEOUT_SECS": "30",
+        "MX_REAPER_SCAN_INTERVAL_SECS": "5",
+        "MX_GC_TIMEOUT_SECS": "60",
+        "MODEL_EXPRESS_SECURITY_MODE": "enforce",
+        "MODEL_EXPRESS_SECURITY_TOKEN_AUDIENCES": "a, b",
+        "MODEL_EXPRESS_SECURITY_ALLOWED_SERVICE_ACCOUNTS": "x:y,z:w",
+        "MODEL_EXPRESS_SECURITY_CACHE_TTL_SECS": "5",
+    }
+    parser = arguments.parser(environment)
+    made = arguments.settings(parser.parse_args([]), environment)
+    assert made == Settings(
+        listen="0.0.0.0:9001",
+        backend="kubernetes",
+        redis_url="redis://r:7",
+        kubernetes=Kubernetes("mx"),
+        heartbeat_timeout=30,
+        reaper_interval=5,
+        gc_timeout=60,
+        security=Security(("a", "b"), frozenset({"x:y", "z:w"}), 5),
+    )
+    argv = ["--backend", "memory", "--heartbeat-timeout", "0.5", "--security-mode", "off", "--listen", "[::1]:1"]
+    made = arguments.settings(parser.parse_args(argv), environment)
+    assert (made.backend, made.heartbeat_timeout, made.security, made.listen) == ("memory", 0.5, None, "[::1]:1")
+
+
+def test_the_crd_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--print-crd"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["metadata"]["name"] == "modelmetadatas.modelexpress.nvidia.com"
