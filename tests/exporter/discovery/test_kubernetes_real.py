@@ -26,12 +26,14 @@ from tests.parts import kubernetes
 pytestmark = pytest.mark.tools("etcd", "kube-apiserver")
 
 NAMESPACE, ACCOUNT, NODE = "exporter-discovery", "mx-exporter", "node-a"
+#: What the chart grants, so that what is shipped is what is tried.
+RULES = yaml.safe_load((pathlib.Path(__file__).parents[3] / "charts/mx-source-load/rbac/exporter.yaml").read_text())
 ROLE = [
     {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
         "metadata": {"name": "mx-exporter"},
-        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}],
+        "rules": RULES["discovery"],
     },
     {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -209,10 +211,11 @@ def test_a_new_token_is_used_when_the_old_one_is_refused(cluster: Cluster) -> No
     discovery.stop()
 
 
-def test_asks_for_nothing_but_the_pods_of_its_node(cluster: Cluster, watching: KubernetesDiscovery) -> None:
+def test_asks_for_what_the_chart_grants_and_of_its_node_only(cluster: Cluster, watching: KubernetesDiscovery) -> None:
     wait(lambda: watching.age() is not None)
     seen = {(event["verb"], event["objectRef"]["resource"]) for event in requests_of(cluster)}
-    assert seen == {("list", "pods"), ("watch", "pods")}
+    granted = {(verb, name) for rule in RULES["discovery"] for verb in rule["verbs"] for name in rule["resources"]}
+    assert seen == granted == {("list", "pods"), ("watch", "pods")}
     assert all("fieldSelector=spec.nodeName" in event["requestURI"] for event in requests_of(cluster))
     with pytest.raises(urllib.error.HTTPError, match="403"):
         cluster.api.request("GET", "/api/v1/secrets", token=cluster.token_file.read_text())
