@@ -20,8 +20,10 @@ from mx_operator.policies.spec import Reduce, Signal
 #: What a join label holds, with its companion: ("10.0.0.7",), ("namespace", "pod"), ("mx_source_id", "worker_id").
 JoinKey = tuple[str, ...]
 
-#: Labels that name a pod; two series of one address that differ in one are two pods' on one node's network.
-_POD_LABELS: Final = ("k8s_pod_uid", "uid", "k8s_pod_name", "exported_pod", "pod")
+#: Labels that name the measured pod; series of one address that differ in one are two pods' on one node's network.
+#: Beside our own exporter's labels, `pod` is whoever was scraped: the exporter's own pod, not the measured one.
+_OUR_POD_LABELS: Final = ("k8s_pod_uid", "k8s_pod_name")
+_POD_LABELS: Final = ("uid", "exported_pod", "pod", *_OUR_POD_LABELS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,21 +62,25 @@ class Index:
 
 def labels_used(signal: Signal) -> frozenset[str]:
     """The labels of a series that a join of this signal looks at; the others need not be kept."""
-    used = {signal.join_label, signal.device_label, JOIN_LABELS[signal.join_label].companion, *_POD_LABELS}
+    used = {signal.join_label, signal.device_label, JOIN_LABELS[signal.join_label].companion, *_pod_labels(signal)}
     return frozenset(label for label in used if label)
+
+
+def _pod_labels(signal: Signal) -> tuple[str, ...]:
+    return _OUR_POD_LABELS if signal.join_label.startswith("k8s_") else _POD_LABELS
 
 
 def index(signal: Signal, samples: Iterable[Sample]) -> Index:
     """Sort a signal's samples by source; series without the join label are left out."""
     found: dict[JoinKey, dict[str, dict[str, list[Reading]]]] = {}
-    youngest, series = math.inf, 0
+    youngest, series, pod_labels = math.inf, 0, _pod_labels(signal)
     for sample in samples:
         series += 1
         youngest = min(youngest, sample.age)
         key = _key(signal, sample.labels)
         if key is None:
             continue
-        pod = next((sample.labels[label] for label in _POD_LABELS if sample.labels.get(label)), "")
+        pod = next((sample.labels[label] for label in pod_labels if sample.labels.get(label)), "")
         device = sample.labels.get(signal.device_label, "") if signal.device_label else ""
         reading = Reading(sample.value * signal.scale, sample.age)
         found.setdefault(key, {}).setdefault(pod, {}).setdefault(device, []).append(reading)

@@ -53,7 +53,7 @@ def _report(
         at=wall,
         prometheus=_prometheus(fetched),
         server=_server(cycle),
-        load_supported=_load_supported(cycle),
+        load_supported=_load_supported(cycle, interval),
         data_fresh=_data_fresh(fetched, counts, cycle, skips),
         heartbeat=_heartbeat(policy, interval),
         counts=counts,
@@ -114,7 +114,7 @@ def _server(cycle: Cycle) -> Check:
     return Check(True, "Listing", f"{len(cycle.rows)} READY source{'s' * (len(cycle.rows) != 1)}")
 
 
-def _load_supported(cycle: Cycle) -> Check:
+def _load_supported(cycle: Cycle, interval: float | None) -> Check:
     memory = cycle.ledger.memory
     if not memory.dated:
         message = "rows carry no updated_at, so no heartbeat can be seen: upgrade the MX server"
@@ -124,6 +124,10 @@ def _load_supported(cycle: Cycle) -> Check:
             "written loads do not come back: the MX server, one of its replicas, or its CRD is from before"
             " source_load; upgrade it (one write in 10 minutes tries again)"
         )
+        if interval is not None and interval < (1 - _HEARTBEAT_TOLERANCE) * cycle.rules.heartbeat:
+            message += (
+                f"; or sourceHeartbeat is too long: a heartbeat every {interval:.3g} s came over what was written"
+            )
         return Check(False, "LoadNotStored", message)
     if memory.gate.phase is gates.Phase.CANARY:
         return Check(None, "NotTriedYet", "no written load was read back yet")

@@ -102,6 +102,13 @@ def test_pods_that_share_an_address_are_told_apart_by_owner_or_not_at_all() -> N
     assert found(signal, Identity("10.0.0.7"), a) == Reading(0.2, 1.0)
 
 
+def test_the_pod_that_was_scraped_is_not_the_one_that_was_measured() -> None:
+    exporters = {"k8s_pod_ip": "10.0.0.7", "k8s_pod_uid": "", "pod": "mx-exporter-x", "namespace": "monitoring"}
+    assert found(Signal("s", "q"), POD, (exporters, 0.2)) == Reading(0.2, 1.0)
+    engines = {"instance": "10.0.0.7:8000", "pod": "pod-b"}
+    assert found(Signal("s", "q", join_label="instance"), POD, (engines, 0.2)) == joins.SHARED_ADDRESS
+
+
 def test_scale_and_series_without_the_join_label() -> None:
     signal = Signal("s", "q", scale=0.01)
     assert found(signal, POD, ({"k8s_pod_ip": "10.0.0.7"}, 40.0), ({}, 90.0)) == Reading(0.4, 1.0)
