@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from tests.parts import vllm
 
 pytestmark = [pytest.mark.real_vllm, pytest.mark.timeout(400)]
 
-PROJECT = pathlib.Path(__file__).parents[2] / "pyproject.toml"
+PROJECT = vllm.REPOSITORY / "pyproject.toml"
 PLUGINS = """
 import importlib.metadata, vllm.plugins
 vllm.plugins.load_general_plugins()
@@ -59,6 +58,7 @@ def test_a_byte_is_a_token_and_the_end_token_is_ignored(server: vllm.RealVllm) -
 
 
 def test_both_clients_plugins_load_beside_vllm() -> None:
+    vllm.bring_up_to_date()
     declared = tomllib.loads(PROJECT.read_text())["project"].get("entry-points", {}).get("vllm.general_plugins", {})
     done = subprocess.run([vllm.python(), "-c", PLUGINS], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from mx_lab.processes import Process, free_port
 from tests.parts.tools import cache
 
+REPOSITORY = pathlib.Path(__file__).parents[2]
 MODEL = "tiny"
 KV_GAUGE = "vllm:kv_cache_usage_perc"
 START_SECONDS = 180.0
@@ -40,6 +41,15 @@ def root() -> pathlib.Path:
 def missing() -> str | None:
     """Why this part cannot be had here; None when it can."""
     return None if (root() / "complete").exists() else "no real vLLM: run scripts/real-vllm"
+
+
+def bring_up_to_date() -> None:
+    """Install this project as it is now beside vLLM, where it changed since `scripts/real-vllm` was run (5 s).
+
+    Raises:
+        subprocess.CalledProcessError: It could not be built.
+    """
+    subprocess.run([REPOSITORY / "scripts" / "real-vllm"], check=True, capture_output=True, timeout=300)
 
 
 def python() -> pathlib.Path:
