@@ -41,6 +41,8 @@ HOSTILE = {
     "50 MB": Answer(_FILLER * (50_000_000 // len(_FILLER))),
     "a bomb": Answer(gzip.compress(b"\0" * (100 << 20), 1), headers=(("Content-Encoding", "gzip"),)),
     "new ranks each time": Answer(b"".join(b'vllm:kv_cache_usage_perc{engine="%d"} 0.5\n' % i for i in range(4000))),
+    "digits": Answer(b"vllm:kv_cache_usage_perc " + b"9" * 60_000 + b"x\n" + _GAUGE),
+    "long lines": Answer(b"".join(b'vllm:kv_cache_usage_perc{x="%b"} 1\n' % (b"y" * 60_000) for _ in range(200))),
     "cookies": Answer(_GAUGE, headers=(("Set-Cookie", "a=" + "b" * 3000),)),
 }
 

@@ -10,15 +10,16 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
-_NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_LABEL = re.compile(rb'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\\n]|\\.)*)"[ \t]*(,?)')
-_START = re.compile(rb"[ \t]*\{")
-_END = re.compile(rb"[ \t]*}")
-_NUMBER = rb"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[iI][nN][fF](?:inity)?|[nN][aA][nN])"
+# Everything that repeats is possessive (`++`): a pattern that gives back what it took would need seconds for one long
+# line of a page that somebody made for that, and no other thread runs meanwhile.
+_NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*+")
+_LABEL = re.compile(rb'[ \t]*+([a-zA-Z_][a-zA-Z0-9_]*+)[ \t]*+=[ \t]*+"((?:[^"\\\n]++|\\.)*+)"[ \t]*+(,?)')
+_START = re.compile(rb"[ \t]*+\{")
+_END = re.compile(rb"[ \t]*+}")
+_REAL = rb"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+_NUMBER = rb"[+-]?(?:" + _REAL + rb"|[iI][nN][fF](?:inity)?|[nN][aA][nN])"
 # Value, timestamp (milliseconds, or seconds with a fraction), exemplar. Neither of the last two means anything to us.
-_VALUE = re.compile(
-    rb"[ \t]+(" + _NUMBER + rb")(?:[ \t]+-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)?(?:[ \t]+#.*)?[ \t]*\Z"
-)
+_VALUE = re.compile(rb"[ \t]++(" + _NUMBER + rb")(?:[ \t]++-?" + _REAL + rb")?(?:[ \t]++#.*+)?[ \t]*+\Z")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "\\": "\\", '"': '"'}
 

@@ -22,15 +22,13 @@ def observe(before: Still, readings: Iterable[Reading], now: float) -> Still:
     for reading in readings:
         key = (reading.engine, reading.index)
         last = before.get(key)
-        # Compared as text: NaN never equals itself.
-        same = last is not None and repr(last[0]) == repr(reading.activity)
-        after[key] = (reading.activity, last[1] if last and same else now)
+        after[key] = last if last is not None and last[0] == reading.activity else (reading.activity, now)
     return after
 
 
 def judge(still: Still, reading: Reading, now: float, limit: float) -> Reading:
     """The reading, or one without a value when its gauge has been frozen for `limit` seconds."""
-    activity, since = still.get((reading.engine, reading.index), ((), now))
+    activity, since = still.get((reading.engine, reading.index), (b"", now))
     if not reading.value or not activity or reading.may_rest or now - since < limit:
         return reading
     return dataclasses.replace(reading, value=None, reason="frozen")

@@ -12,8 +12,9 @@ import re
 
 from mx_exporter.engines.gauges import Table
 
-#: No page of an engine has more lines that are wanted: 64 ranks with a dozen series each.
-MAX_LINES = 4096
+#: No page of an engine has more lines that are wanted (64 ranks with two dozen series each), nor longer ones.
+MAX_LINES = 2048
+MAX_KEPT = 1 << 20
 _EOF = b"# EOF\n"
 
 
@@ -28,7 +29,8 @@ class LineFilter:
         self._tail = b""
         self.lines: list[bytes] = []
         self.overlong = 0  # wanted lines that were too long to keep
-        self.overfull = False  # there were more than MAX_LINES
+        self.overfull = False  # there were more than MAX_LINES, or more than MAX_KEPT bytes in them
+        self._kept = 0
         self.size = 0  # bytes seen
         self.first = b""  # the first of them that is no space
 
@@ -64,10 +66,11 @@ class LineFilter:
         for line in found:
             if len(line) > self._max_line:
                 self.overlong += 1
-            elif len(self.lines) >= MAX_LINES:
+            elif len(self.lines) >= MAX_LINES or self._kept + len(line) > MAX_KEPT:
                 self.overfull = True
             else:
                 self.lines.append(line[1:])
+                self._kept += len(line)
 
 
 @functools.lru_cache(maxsize=8)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from mx_exporter.engines import exposition
 from mx_exporter.engines.gauges import Engine, Pick, Rule, Table
@@ -13,9 +14,10 @@ from mx_exporter.engines.gauges import Engine, Pick, Rule, Table
 _LOWEST, _HIGHEST = -1e-6, 1.05
 _MAX_RANKS = 64
 _MAX_RANK_TEXT = 16
+_MAX_WORK = 1 << 14
 
-#: Everything that moves while an engine works, of one rank at one time.
-Activity = tuple[tuple[str, tuple[tuple[str, str], ...], float], ...]
+#: A fingerprint of everything that moves while an engine works, of one rank at one time; empty where nothing is known.
+Activity = bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Reading:
     index: str
     value: float | None  # in [0, 1]
     reason: str | None
-    activity: Activity = ()
+    activity: Activity = b""
     may_rest: bool = False  # standing still above zero is believable: nothing is in flight
 
 
@@ -79,22 +81,37 @@ def _parse(table: Table, lines: Iterable[bytes]) -> tuple[list[_Series], list[st
 def _of_engine(engine: Engine, series: Sequence[_Series], unreadable: Sequence[str]) -> list[Reading]:
     metrics = engine.metrics()
     mine = [s for s in series if s.metric in metrics and not any(label in s.labels for label in engine.others)]
-    gauges = [s for s in mine if any(rule.pick.takes(s.metric, s.labels) for rule in engine.usage)]
-    ranks = sorted({_rank(engine, s) for s in gauges})
+    ranks = {_rank(engine, s) for s in mine if _is_usage(engine, s)}
     if not ranks and any(metric in rule.pick.metrics for rule in engine.usage for metric in unreadable):
         return [Reading(engine.name, "", None, "unreadable")]
-    if len(ranks) > _MAX_RANKS or any(len(rank) > _MAX_RANK_TEXT for rank in ranks):
+    by_rank: dict[str, list[_Series]] = {}
+    for one in mine:
+        by_rank.setdefault(_rank(engine, one), []).append(one)
+    rankless = by_rank.get("", [])
+    if _too_many(ranks, rankless):
         return [Reading(engine.name, "", None, "too_many_series")]
-    return [_of_rank(engine, rank, mine) for rank in ranks]
+    return [_of_rank(engine, rank, by_rank[rank], rankless) for rank in sorted(ranks)]
+
+
+def _too_many(ranks: Collection[str], rankless: Collection[_Series]) -> bool:
+    """More than any engine has; each rank is seen together with what belongs to no rank, which is the work to bound."""
+    return (
+        len(ranks) > _MAX_RANKS
+        or any(len(rank) > _MAX_RANK_TEXT for rank in ranks)
+        or len(ranks) * len(rankless) > _MAX_WORK
+    )
+
+
+def _is_usage(engine: Engine, one: _Series) -> bool:
+    return any(rule.pick.takes(one.metric, one.labels) for rule in engine.usage)
 
 
 def _rank(engine: Engine, series: _Series) -> str:
     return next((series.labels[label] for label in engine.index if label in series.labels), "")
 
 
-def _of_rank(engine: Engine, rank: str, series: Sequence[_Series]) -> Reading:
-    own = [s for s in series if _rank(engine, s) == rank]
-    shared = own if not rank else [s for s in series if _rank(engine, s) in (rank, "")]
+def _of_rank(engine: Engine, rank: str, own: Sequence[_Series], rankless: Sequence[_Series]) -> Reading:
+    shared = (*own, *rankless) if rank else own
     value, reason = _usage(engine, own, shared)
     if _largest(engine.awake, shared) == 0:
         value, reason = None, "asleep"
@@ -116,8 +133,10 @@ def _usage(engine: Engine, own: Sequence[_Series], shared: Sequence[_Series]) ->
 
 def _values(rule: Rule, picked: Sequence[_Series], shared: Sequence[_Series]) -> tuple[list[float], list[str]]:
     values, whys = [], []
+    full = _full(rule, shared)
+    may_be_zero = rule.zero_needs is None or (_largest(rule.zero_needs, shared) or 0) > 0
     for one in picked:
-        value, why = _value(rule, one, shared)
+        value, why = _value(one.value, full(one), may_be_zero)
         if value is None:
             whys.append(str(why))
         else:
@@ -125,36 +144,39 @@ def _values(rule: Rule, picked: Sequence[_Series], shared: Sequence[_Series]) ->
     return values, whys
 
 
-def _value(rule: Rule, one: _Series, shared: Sequence[_Series]) -> tuple[float | None, str | None]:
-    full = rule.scale if rule.of is None else _same_series(rule, one, shared)
+def _value(number: float, full: float | None, may_be_zero: bool) -> tuple[float | None, str | None]:
     if full is None or full <= 0 or not math.isfinite(full):
         return None, "no_blocks"
-    if not math.isfinite(one.value):
+    if not math.isfinite(number):
         return None, "not_finite"
-    value = one.value / full
+    value = number / full
     if not _LOWEST <= value <= _HIGHEST:
         return None, "out_of_range"
-    if value <= 0 and rule.zero_needs is not None and not (_largest(rule.zero_needs, shared) or 0) > 0:
+    if value <= 0 and not may_be_zero:
         return None, "no_blocks"
     return min(1.0, max(0.0, value)), None
 
 
-def _same_series(rule: Rule, one: _Series, series: Sequence[_Series]) -> float | None:
-    """What the series of the divisor says that differs from `one` in the chosen labels only."""
-    assert rule.of is not None
-    chosen = {name for name, _ in (*rule.pick.where, *rule.of.where)}
+def _full(rule: Rule, series: Sequence[_Series]) -> Callable[[_Series], float | None]:
+    """What a gauge of the rule shows when the cache is full: its unit, or the divisor beside it.
 
-    def rest(labels: Mapping[str, str]) -> dict[str, str]:
-        return {name: value for name, value in labels.items() if name not in chosen}
+    The divisor of a series is the one that differs from it in the labels alone by which the two were chosen.
+    """
+    if rule.of is None:
+        return lambda _: rule.scale
+    chosen = frozenset(name for name, _ in (*rule.pick.where, *rule.of.where))
 
-    found = [s.value for s in series if rule.of.takes(s.metric, s.labels) and rest(s.labels) == rest(one.labels)]
-    return found[0] if found else None
+    def rest(one: _Series) -> frozenset[tuple[str, str]]:
+        return frozenset(pair for pair in one.labels.items() if pair[0] not in chosen)
+
+    sizes = {rest(s): s.value for s in series if rule.of.takes(s.metric, s.labels)}
+    return lambda one: sizes.get(rest(one))
 
 
 def _largest(pick: Pick | None, series: Sequence[_Series]) -> float | None:
-    values = [
-        s.value for s in series if pick is not None and pick.takes(s.metric, s.labels) and not math.isnan(s.value)
-    ]
+    if pick is None:
+        return None
+    values = (s.value for s in series if pick.takes(s.metric, s.labels) and not math.isnan(s.value))
     return max(values, default=None)
 
 
@@ -162,6 +184,8 @@ def _activity(engine: Engine, own: Sequence[_Series], shared: Sequence[_Series])
     """The rank's own moving series; those of the whole engine only where it has none."""
     moving = [s for s in own if s.metric in engine.activity] or [s for s in shared if s.metric in engine.activity]
     if not moving:
-        return ()
-    gauges = [s for s in own if any(rule.pick.takes(s.metric, s.labels) for rule in engine.usage)]
-    return tuple(sorted((s.metric, tuple(sorted(s.labels.items())), s.value) for s in (*moving, *gauges)))
+        return b""
+    gauges = [s for s in own if _is_usage(engine, s)]
+    # As text, in which a number that is none equals itself; as a digest, since it is kept for every rank of the node.
+    text = repr(sorted((s.metric, sorted(s.labels.items()), repr(s.value)) for s in (*moving, *gauges)))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

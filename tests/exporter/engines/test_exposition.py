@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import timeit
 
 import pytest
 from hypothesis import given
@@ -99,3 +101,36 @@ def test_what_is_no_sample(line: str) -> None:
 def test_bytes_that_are_no_text() -> None:
     with pytest.raises(LineError):
         parse(b'a{b="\xff\xfe"} 1')
+
+
+LONG = 1 << 16
+HARD = {
+    "digits": b"a " + b"9" * LONG + b"x",
+    "digits and a point": b"a " + b"9" * LONG + b"." + b"9" * LONG + b"x",
+    "an exponent": b"a 1e" + b"9" * LONG + b"x",
+    "a true number": b"a " + b"9" * LONG,
+    "a small true number": b"a 0." + b"0" * LONG + b"1",
+    "spaces": b"a" + b" " * LONG + b"x",
+    "spaces after the number": b"a 1" + b" " * LONG + b"x",
+    "spaces after the timestamp": b"a 1 1" + b" " * LONG + b"x",
+    "digits of a timestamp": b"a 1 " + b"9" * LONG + b"x",
+    "a label without end": b'a{b="' + b"c" * LONG,
+    "backslashes": b'a{b="' + b"\\" * LONG,
+    "escapes": b'a{b="' + b"\\n" * (LONG // 2) + b'"} 1',
+    "labels": b"a{" + b"".join(b'l%d="",' % i for i in range(LONG // 8)) + b"x",
+    "spaces before a brace": b"a" + b" " * LONG + b"{",
+    "spaces in labels": b"a{" + b" " * LONG + b"b" + b" " * LONG + b"=",
+    "an exemplar": b"a 1 #" + b" #" * (LONG // 2) + b"\t",
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_no_line_takes_long(case: str) -> None:
+    """One match of a pattern holds the interpreter: it must end before the sampler's next turn is late."""
+
+    def read() -> None:
+        with contextlib.suppress(LineError):
+            parse(HARD[case])
+
+    best = min(timeit.repeat(read, number=1, repeat=3))
+    assert best < 0.05, f"{best * 1000:.0f} ms"

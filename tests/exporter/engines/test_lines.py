@@ -82,6 +82,14 @@ def test_more_wanted_lines_than_any_engine_has_are_refused() -> None:
     assert len(found.lines) == MAX_LINES
 
 
+def test_no_more_than_a_megabyte_is_kept() -> None:
+    found = LineFilter(TABLE, 1 << 16)
+    for _ in range(100):
+        found.feed(b'sglang:token_usage{x="' + b"y" * 60_000 + b'"} 0.5\n')
+    assert found.overfull
+    assert sum(map(len, found.lines)) <= lines.MAX_KEPT
+
+
 def test_openmetrics_end_is_seen_with_and_without_its_line_end() -> None:
     for end in (b"# EOF\n", b"# EOF"):
         found = LineFilter(TABLE, 1000)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import timeit
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,12 +102,36 @@ def test_activity_is_the_ranks_own_where_it_has_any() -> None:
     assert before.activity == after.activity != moved.activity
 
 
+def test_a_number_that_is_none_stands_still_too() -> None:
+    page = [b"sglang:token_usage 0.4", b"sglang:gen_throughput NaN"]
+    (before,), (after,) = read(*page), read(*page)
+    assert before.activity == after.activity != b""
+
+
 def test_activity_is_the_engines_where_the_rank_has_none() -> None:
     def page(tokens: int) -> list[bytes]:
         return [b'sglang:token_usage{dp_rank="1"} 0.4', f"sglang:generation_tokens_total {tokens}".encode()]
 
     (before,), (after,) = read(*page(1)), read(*page(2))
     assert before.activity != after.activity
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        [b'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="%d"} 1' % i for i in range(1024)]
+        + [b'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="%d"} 9' % i for i in range(1024)],
+        [b'vllm:kv_cache_usage_perc{engine="%d"} 0.5' % i for i in range(64)]
+        + [b'vllm:generation_tokens_total{model="%d"} 1' % i for i in range(1984)],
+        [b'vllm:kv_cache_usage_perc{engine="%d"} 0.5' % (i % 64) for i in range(2048)],
+        [b"vllm:kv_cache_usage_perc " + b"9" * 512 + b"x"] * 2000,
+    ],
+    ids=["pairs", "ranks and shared", "ranks", "digits"],
+)
+def test_no_page_takes_long(page: list[bytes]) -> None:
+    """Whoever serves the page may have made it for that, and the other pages wait."""
+    best = min(timeit.repeat(lambda: readings.read(TABLE, page), number=1, repeat=3))
+    assert best < 0.5, f"{best:.2f} s"
 
 
 def test_every_wanted_name_passes_the_filter() -> None:
