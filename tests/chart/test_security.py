@@ -104,6 +104,21 @@ def test_only_what_is_cluster_scoped_is_granted_cluster_wide(helm4: Helm) -> Non
     assert granted == {"sourceloadpolicies", "sourceloadpolicies/status", "customresourcedefinitions"}
 
 
+def test_the_first_policys_namespace_is_granted_for_what_it_does(helm4: Helm) -> None:
+    def objects(*values: str) -> list[tuple[str, list[str]]]:
+        policy = ["--set=policy.spec.server.address=mx:8001", "--set=policy.spec.prometheus.url=http://p"]
+        further = [f"--set=policy.spec.server.{value}" for value in values]
+        return [
+            (role["metadata"]["namespace"], sorted(r for rule in role["rules"] for r in rule["resources"]))
+            for role in of_kind(helm4.template(arguments=[*policy, *further]), "Role")
+            if role["metadata"]["name"].endswith("-objects")
+        ]
+
+    assert objects() == []
+    assert objects("namespace=mx") == [("mx", ["modelmetadatas"])]
+    assert objects("namespace=mx", "writer=kubernetes") == [("mx", ["modelmetadatas", "modelmetadatas/status"])]
+
+
 def test_the_servers_token_is_for_the_server_alone(helm4: Helm) -> None:
     volumes = {v["name"]: v for v in pod_specs(helm4.template("everything"))["operator"]["volumes"]}
     projected = volumes["server-token"]["projected"]["sources"]

@@ -84,3 +84,17 @@ def test_the_readme_is_what_values_yaml_says() -> None:
     script = CHART.parents[1] / "scripts" / "chart-readme"
     checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
+
+
+def test_values_that_the_documentation_names_exist() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    text = (CHART.parents[1] / "docs" / "operations.md").read_text()
+    said = set(re.findall(rf"(?<![\w./-])((?:{'|'.join(values)})(?:\.\w+)+)", text))
+    # A policy's fields and a label's name are no values of ours; server.maxWritesPerSecond is a policy's.
+    ours = {path for path in said if not path.startswith(("policy.spec.", "monitoring.labels.", "server.max"))}
+    assert len(ours) > 15
+    for path in ours:
+        here = values
+        for key in path.split("."):
+            assert key in here, path
+            here = here[key]
