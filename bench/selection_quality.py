@@ -44,7 +44,7 @@ POLICIES: Final[Mapping[str, ScoredPolicy]] = {
 }
 BASELINE: Final = "rendezvous_hash"
 STALENESS: Final = (0, 5, 15, 30, 90)
-SIZES: Final = (8, 32, 128, 512)
+SIZES: Final = (8, 32, 128)
 
 
 def bimodal(rng: random.Random) -> float:
@@ -157,11 +157,13 @@ def first_choices(seen: Sequence[float], targets: int, rng: random.Random) -> di
 def cells(quick: bool) -> list[Cell]:
     sizes = (8, 32) if quick else SIZES
     staleness = (0, 30) if quick else STALENESS
-    return [
+    grid = [
         Cell(shape, s, n, m)
         for shape, s, n in itertools.product(SHAPES, staleness, sizes)
         for m in sorted({1, max(1, n // 8), n // 2, n})
     ]
+    large = [Cell(shape, 30, 512, m) for shape in ("bimodal", "uniform") for m in (64, 512)]
+    return grid if quick else [*grid, *large]
 
 
 Results = dict[Cell, dict[str, Outcome]]
@@ -282,7 +284,7 @@ def main(argv: list[str] | None = None) -> int:
     results = {cell: play(cell, rollouts_of(cell, arguments.quick)) for cell in cells(arguments.quick)}
     print(summary(results), table(results, 32), sep="\n\n")
     if not arguments.quick:
-        print(f"\n{table(results, 128)}")
+        print(f"\n{table(results, 128)}\n\n{table(results, 512)}")
     if arguments.json:
         content = [dataclasses.asdict(c) | {n: dataclasses.asdict(o) for n, o in r.items()} for c, r in results.items()]
         arguments.json.write_text(json.dumps(content, indent=1))

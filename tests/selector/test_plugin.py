@@ -137,7 +137,7 @@ def installed_is_older() -> bool:
 @pytest.mark.real_vllm
 @pytest.mark.timeout(300)
 def test_a_real_vllm_process_selects_by_headroom() -> None:
-    """Under vLLM's own plugin loader, the real released client with torch, our wheel beside it, its own variable."""
+    """Under vLLM's own plugin loader, through the released client's own load strategy, told by its own variable."""
     script = """
 import types
 import vllm.plugins
@@ -147,8 +147,17 @@ import mx_selector
 loads = {"a": 0.9, "b": 0.1, "c": 0.0, "d": 0.5}
 rows = [p2p_pb2.SourceInstanceRef(mx_source_id="s", worker_id=w, source_load=load) for w, load in loads.items()]
 context = types.SimpleNamespace(identity=types.SimpleNamespace(model_name="m"), worker_id="t", worker_rank=0)
+expected = mx_selector.rank(rows, mx_selector.Target("m", "t", 0), "headroom")
 selector = source_selection.get_configured_selector()
-assert selector.order(rows, context) == mx_selector.rank(rows, mx_selector.Target("m", "t", 0), "headroom")
+assert selector.order(rows, context) == expected
+from modelexpress.load_strategy.rdma_strategy import RdmaStrategy
+context.identity = p2p_pb2.SourceIdentity(model_name="m")
+context.global_rank = 0
+context.accelerator_backend = types.SimpleNamespace(name="cuda")
+listed = p2p_pb2.ListSourcesResponse(instances=rows)
+context.mx_client = types.SimpleNamespace(list_sources=lambda **_: listed)
+found = RdmaStrategy()._find_source_instances(context)
+assert [r.worker_id for r in found] == [r.worker_id for r in expected], found
 print("POLICY", source_selection.configured_policy_label(), type(selector).__module__)
 """
     if installed_is_older():
