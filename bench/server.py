@@ -145,7 +145,7 @@ async def in_flight(calls: Callable[[int], Awaitable[None]], count: int) -> None
 
 
 async def publish(stub: AsyncP2pServiceStub, first: int, count: int) -> str:
-    """Register workers, eight to a pod as a large model has them, and make them READY; their source id."""
+    """Register workers as READY, eight to a pod as a large model has them; their source id."""
     identity = SourceIdentity(model_name="org/a-model", tensor_parallel_size=8, dtype="bfloat16")
     found: list[str] = []
 
@@ -158,12 +158,12 @@ async def publish(stub: AsyncP2pServiceStub, first: int, count: int) -> str:
             worker_grpc_endpoint=f"10.0.{pod // 256}.{pod % 256}:{6555 + number % 8}",
             agent_name=f"agent-{number:08x}",
             accelerator="cuda",
+            status=READY,
         )
         request = PublishMetadataRequest(identity=identity, worker=worker, worker_id=f"{number:08x}")
         answer = await stub.PublishMetadata(request)
         assert answer.success, answer.message
         found.append(answer.mx_source_id)
-        await update(stub, answer.mx_source_id, number, 0.5)
 
     await in_flight(one, count)
     return found[0]
