@@ -53,6 +53,11 @@ def test_an_unknown_port_makes_the_nic_part_unknown_where_the_ports_are_known_to
     assert load(ports, [usage(None)], Mapping.BUSIEST)[0] == 0.1
 
 
+def test_of_several_ports_the_busiest_counts() -> None:
+    for mapping in (Mapping.EXPLICIT, Mapping.PCI, Mapping.AFFINITY, Mapping.BUSIEST):
+        assert load([port("a", 0.1), port("b", 0.2, 0.7), port("c", 0.3)], [], mapping)[0] == 0.7
+
+
 def test_a_port_that_is_down_carries_nothing() -> None:
     assert load([port("a", 0.3), port("b", None, up=False)], [])[0] == 0.3
     assert load([port("b", None, up=False)], []) == (None, (("nic", "down"), ("kv", "no_engine")))

@@ -94,6 +94,24 @@ def test_a_device_that_vanishes_takes_its_series_along_and_comes_back_new(tmp_pa
     assert known(looking)["mlx5_3"] == 0.0
 
 
+def test_a_reset_seen_in_one_direction_is_one_of_both(tmp_path: pathlib.Path) -> None:
+    """The other counter began anew as well, even if it is above its old value by now."""
+    node = nodes.vf_pod(tmp_path)
+    for name, text in nodes.words(10**12, 0).items():
+        node.write(f"class/infiniband/mlx5_3/ports/1/counters/{name}", text)
+    looking = Looking(node)
+    for _ in range(3):
+        looking.tick()
+    node.file("mlx5_3", "counters/port_xmit_data").write_text("5\n")
+    node.file("mlx5_3", "counters/port_rcv_data").write_text("1250000000\n")
+    snapshot = looking.tick()
+    (status,) = snapshot.nics.statuses.values()
+    assert (status.transmit.reason, status.receive.reason) == ("reset", "reset")
+    assert (status.transmit.peak, status.receive.peak) == (0.0, 0.0)
+    (status,) = looking.tick().nics.statuses.values()
+    assert (status.transmit.utilization, status.receive.utilization) == (0.0, 0.0)
+
+
 def test_a_device_that_was_replaced_between_two_ticks_starts_anew(tmp_path: pathlib.Path) -> None:
     """Even if its counters are higher than the old ones were: that difference was never carried."""
     node = nodes.eight_rails(tmp_path)
