@@ -30,7 +30,8 @@ def wire_and_selector(session: nox.Session, protobuf: str) -> None:
     # The released client is a peer of the tests; its dependencies start at torch.
     session.install("--no-deps", "-r", "tests/requirements-released.txt")
     session.run("python", "-c", "from google.protobuf import __version__ as v; print('protobuf', v)")
-    quick = {"MX_TEST_QUICK": "1"}  # fewer cases and ranks: here the code is tested, not the laws
+    # Fewer cases and ranks: here the code is tested, not the laws. CI also means no deadlines to hypothesis.
+    quick = {"MX_TEST_QUICK": "1", "CI": "1"}
     session.run("python", "-m", "pytest", "-q", "tests/wire", "tests/selector", *session.posargs, env=quick)
 
 

@@ -329,8 +329,9 @@ row = SourceInstanceRef(mx_source_id="s", worker_id="w", source_load=0.5)
 work = lambda: select_from([row], SourceIdentity(), Target("m", "t"), policy="headroom")
 work()
 telemetry.recorder()  # serves: the parent has the turn
-for _ in range(200):
-    if os.path.getsize(os.path.join(os.environ["MX_METRICS_DIR"], "turn")):
+turn = os.path.join(os.environ["MX_METRICS_DIR"], "turn")
+for _ in range(3_000):
+    if os.path.exists(turn) and os.path.getsize(turn):
         break
     time.sleep(0.01)
 child = os.fork()
@@ -355,11 +356,11 @@ def test_a_forked_child_counts_for_itself_and_takes_over_the_port(tmp_path: path
     assert {parent.stdout.readline(), parent.stdout.readline()} == {"child\n", "parent\n"}
     wanted = 'mx_p2p_list_sources_total{policy="headroom",result="ok",scheme=""} 3.0'
     try:
-        wait_until(lambda: wanted in scrape(port), 5, "three selections")
+        wait_until(lambda: served(port) and wanted in scrape(port), 30, "three selections")
         serving = int((tmp_path / "turn").read_text())
         assert serving == parent.pid
         parent.kill()
-        wait_until(lambda: served(port) and wanted in scrape(port), 5, "the child to serve all three")
+        wait_until(lambda: served(port) and wanted in scrape(port), 30, "the child to serve all three")
     finally:
         parent.kill()
         parent.wait()
