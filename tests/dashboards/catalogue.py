@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mx_exporter import exposition, model
 from mx_exporter.engines.status import ScrapeStatus
-from mx_exporter.nics.sampler import NicView
+from mx_exporter.model import NicView
 from mx_exporter.snapshot import Snapshot
 from mx_operator.core.model import Identity, Outcome, Result, Row, SourceKey, Write
 from mx_operator.core.reports import Check, Counts, PolicyReport

@@ -55,13 +55,16 @@ def _run(*arguments: str | pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def history(folder: pathlib.Path, samples: str, rules: float = 0.0) -> Iterator[History]:
+def history(
+    folder: pathlib.Path, samples: str, rules: float = 0.0, binary: pathlib.Path | None = None
+) -> Iterator[History]:
     """Serve a past.
 
     Args:
         folder: For data and logs.
         samples: OpenMetrics text with absolute times that end at `END`.
         rules: Over how many seconds before the end the recording rules are evaluated; not at all when 0.
+        binary: Which Prometheus answers; Debian's when None.
     """
     data = folder / "data"
     data.mkdir(parents=True)
@@ -73,7 +76,7 @@ def history(folder: pathlib.Path, samples: str, rules: float = 0.0) -> Iterator[
             span = (f"--start={END - rules:.0f}", f"--end={END + 30:.0f}", "--eval-interval=30s")
             backfill = ("tsdb", "create-blocks-from", "rules", *span, f"--url={server.url}")
             _run(*backfill, f"--output-dir={data}", RULES)
-    with serve() as server:
+    with serve(binary=binary) as server:
         yield History(server)
 
 

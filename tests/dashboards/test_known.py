@@ -14,6 +14,7 @@ import pytest
 
 from tests.dashboards import fleets, openmetrics, panels
 from tests.dashboards.history import History, history
+from tests.parts import prometheus
 
 #: A series as PromQL writes it, without its job, and its value: constant, or (before, after) of two minutes ago.
 Written = tuple[str, float | tuple[float | None, float | None]]
@@ -284,11 +285,14 @@ def _series(written: Written, job: str) -> openmetrics.Series:
     return name, labels, fleets.Clock(3 * 3600, 30).samples(value)
 
 
-@pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+@pytest.fixture(scope="module", params=["debian", "3"])
+def known(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    binary = prometheus.debian() if request.param == "debian" else prometheus.version_3()
+    if binary is None:
+        pytest.skip(f"no Prometheus {request.param}: run scripts/setup, or scripts/tools for 3")
     series = [_series(written, f"case-{number}") for number, case in enumerate(CASES) for written in case.series]
     series += [_series(written, "cluster") for written in KUBERNETES]
-    with history(tmp_path_factory.mktemp("known"), openmetrics.text(series)) as server:
+    with history(tmp_path_factory.mktemp("known"), openmetrics.text(series), binary=binary) as server:
         yield server
 
 
