@@ -179,6 +179,7 @@ def lines(
     limit: float | None = None,
     dashed: str = "",
     bold: str = "",
+    colors: Sequence[tuple[str, str]] = (),
     to_source: bool = False,
     calcs: Sequence[str] = ("lastNotNull", "max"),
     legend: str = "table",
@@ -195,6 +196,7 @@ def lines(
         limit: Draw a dashed line there.
         dashed: The series of this name, as a regular expression, are there to compare with: dashed.
         bold: The series of this name, as a regular expression, matter most.
+        colors: Names, as regular expressions, whose colour means something.
         to_source: A click on a series leads to its source.
         calcs: Columns of the legend.
         legend: `table` below with columns, or a `list`.
@@ -230,6 +232,9 @@ def lines(
         panel = panel.override_by_regexp(dashed, [style])
     if bold:
         panel = panel.override_by_regexp(bold, [dashboard.DynamicConfigValue(id_val="custom.lineWidth", value=3)])
+    for name, color in colors:
+        fixed = dashboard.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": color})
+        panel = panel.override_by_regexp(name, [fixed])
     if to_source:
         panel = panel.data_links([boards.DashboardLink("MX / Source").url(_TO_SOURCE).tooltip("Look at this source")])
     if limit is not None:
@@ -333,6 +338,8 @@ def _properties(column: Column) -> list[dashboard.DynamicConfigValue]:
     properties = []
     if column.unit:
         properties.append(dashboard.DynamicConfigValue(id_val="unit", value=column.unit))
+    if column.unit == "percentunit":
+        properties.append(dashboard.DynamicConfigValue(id_val="decimals", value=1))
     if column.width:
         properties.append(dashboard.DynamicConfigValue(id_val="custom.width", value=column.width))
     if column.words:

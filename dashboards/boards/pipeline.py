@@ -154,12 +154,12 @@ def _alerts() -> dashboard.Panel:
         ),
         [Query(firing)],
         [
-            Column("alertname", "Alert", width=200),
+            Column("alertname", "Alert", width=180),
             Column("severity", "Severity", width=80, words=(("critical", "red"), ("warning", "orange"))),
             Column("policy", "Policy"),
-            Column("instance", "Instance", width=140),
+            Column("instance", "Instance", width=125),
             Column("k8s_pod_name", "Pod"),
-            Column("device", "Device", width=70),
+            Column("device", "Device", width=65),
         ],
     )
 
@@ -176,6 +176,14 @@ def _coverage() -> dashboard.Panel:
         ),
         [Query(f"sum by (state) ({states})", "{{state}}")],
         stacked=True,
+        colors=(
+            ("/^matched/", "green"),
+            ("/^unmatched/", "orange"),
+            ("/^ambiguous/", "yellow"),
+            ("/^stale/", "red"),
+            ("/^invalid/", "purple"),
+            ("/^conflicting/", "blue"),
+        ),
     )
 
 
@@ -234,6 +242,7 @@ def _targets() -> dashboard.Panel:
         ),
         [Query(f"sum({up})", "read"), Query(f"sum(1 - {up})", "not read")],
         stacked=True,
+        colors=(("/^read/", "green"), ("/^not read/", "red")),
         calcs=("lastNotNull",),
     )
 
@@ -302,6 +311,7 @@ def _writes() -> dashboard.Panel:
             "No write yet, or no operator is scraped",
         ),
         [Query(writes, "{{policy}} {{result}}")],
+        colors=(("/accepted$/", "green"), ("/refused$/", "orange"), ("/denied$/", "purple"), ("/failed$/", "red")),
         unit="wps",
         calcs=("lastNotNull",),
     )
@@ -388,6 +398,7 @@ def _listings() -> dashboard.Panel:
             NEEDS_TARGETS,
         ),
         [Query(f"{listings} / 5", "{{result}}")],
+        colors=(("/^ok/", "green"), ("/^empty/", "orange"), ("/^error/", "red")),
         unit="cpm",
         stacked=True,
         calcs=("lastNotNull",),

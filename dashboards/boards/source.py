@@ -91,11 +91,13 @@ def _hops() -> list[dashboard.Panel]:
             ),
             [Query(used)],
             unit="percentunit",
+            decimals=1,
         ),
         house.number(
             Words("KV cache", "Its fullest engine. Metric: `mx_kv_cache_usage`.", "No engine known"),
             [Query(f"max({_USAGE})")],
             unit="percentunit",
+            decimals=1,
         ),
         house.number(
             Words(
@@ -126,6 +128,7 @@ def _hops() -> list[dashboard.Panel]:
             ),
             [Query(f"max({_MEASURED})")],
             unit="percentunit",
+            decimals=1,
         ),
         house.number(
             Words(
@@ -136,6 +139,7 @@ def _hops() -> list[dashboard.Panel]:
             ),
             [Query(f"max({_LISTED})")],
             unit="percentunit",
+            decimals=1,
         ),
         house.number(
             Words(
@@ -146,6 +150,7 @@ def _hops() -> list[dashboard.Panel]:
             ),
             [Query(f"abs(max({_MEASURED}) - max({_LISTED}))")],
             unit="percentunit",
+            decimals=1,
             steps=_DEADBAND,
         ),
         house.number(
@@ -230,7 +235,11 @@ def _ages() -> list[dashboard.Panel]:
     ]
 
 
-_STEPS: Final = {"Heartbeat": house.PLAIN, "Target's choice": _ROW_AGE}
+_STEPS: Final = {
+    "Heartbeat": house.PLAIN,
+    "Target's choice": _ROW_AGE,
+    "Operator's cycle": ((None, "green"), (2, "orange"), (5, "red")),
+}
 
 
 def _signals() -> dashboard.Panel:
@@ -313,12 +322,12 @@ def _ports() -> dashboard.Panel:
             Query(unknown),
         ],
         [
-            Column("device", "Device"),
-            Column("port", "Port", width=60),
-            Column("Value #A", "Up", steps=house.GOOD_IF_ONE, width=50),
-            Column("Value #B", "Limit", "Bps", width=100),
-            Column("Value #C", "Transmit", "percentunit", width=90),
-            Column("Value #D", "Receive", "percentunit", width=90),
+            Column("device", "Device", width=85),
+            Column("port", "Port", width=45),
+            Column("Value #A", "Up", steps=house.GOOD_IF_ONE, width=40),
+            Column("Value #B", "Limit", "Bps", width=80),
+            Column("Value #C", "Transmit", "percentunit", width=80),
+            Column("Value #D", "Receive", "percentunit", width=75),
             Column("reason", "Unknown because"),
         ],
     )

@@ -220,11 +220,11 @@ def operator(states: Mapping[str, Values], policy: str = "fleet") -> Made:
         yield "mx_operator_sources", {**labels, "state": state}, states.get(state, constant(0))
     yield "mx_operator_writes_total", {**labels, "result": "accepted"}, growing(0.8)
     yield "mx_operator_skips_total", {**labels, "reason": "unchanged"}, growing(3)
-    yield "mx_operator_signal_age_seconds", {**labels, "signal": "exporter"}, wave(3, 0)
+    yield "mx_operator_signal_age_seconds", {**labels, "signal": "exporter"}, constant(3)
     for dependency in ("prometheus", "server"):
         yield "mx_operator_dependency_up", {**labels, "dependency": dependency}, constant(1)
     yield "mx_operator_load_supported", labels, constant(1)
-    yield "mx_operator_heartbeat_interval_seconds", labels, wave(30, 1)
+    yield "mx_operator_heartbeat_interval_seconds", labels, constant(30)
     yield "mx_operator_server_clock_skew_seconds", labels, constant(0)
 
 
