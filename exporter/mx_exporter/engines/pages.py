@@ -121,6 +121,8 @@ class Pages:
                         lines.feed(piece)
                         if lines.size > self._settings.max_page:
                             raise PageError("too_large", f"more than {self._settings.max_page} bytes")
+                        if lines.overfull:
+                            raise PageError("too_many_series")
             finally:
                 cut(response)  # nothing to cut where the body was read to its end: that connection is kept
         return _whole(lines, openmetrics)
@@ -188,8 +190,6 @@ def _whole(lines: LineFilter, openmetrics: bool) -> Page:
         raise PageError("truncated", "no # EOF")
     if not (lines.whole or (openmetrics and lines.ended)):
         raise PageError("truncated", "the last line does not end")
-    if lines.overfull:
-        raise PageError("too_many_series")
     return Page(tuple(lines.lines), lines.overlong)
 
 
