@@ -19,10 +19,11 @@ from google.protobuf.message import DecodeError, Message
 import mx_wire
 from mx_server.backends import Backend
 from mx_server.core import answers, requests
-from mx_server.core.records import Outcome, StatusUpdate, Verdict
+from mx_server.core.records import Listing, Outcome, StatusUpdate, Verdict
 from mx_server.core.rules import chosen
 from mx_server.errors import BackendUnavailable, RegistrationRefused
 from mx_server.logs import Seldom, log
+from mx_server.sharing import SharedReads
 from mx_server.telemetry import Telemetry
 from mx_wire import (
     FILE_DESCRIPTOR,
@@ -78,6 +79,7 @@ class P2pService(P2pServiceServicer):
         self._keeps_load = keeps_load
         self._backend_timeout = backend_timeout
         self._seldom = Seldom()
+        self._listings = SharedReads(self._listing)
 
     async def PublishMetadata(self, request: PublishMetadataRequest, context: _Context) -> PublishMetadataResponse:
         """Announce a worker."""
@@ -117,9 +119,12 @@ class P2pService(P2pServiceServicer):
         wanted = requests.wanted(request)
         if isinstance(wanted, requests.Refusal):
             raise _Invalid(wanted.message)
-        listing = await self._asked("listing", self._backend.listing(wanted.source_id))
+        listing = await self._listings.get(wanted.source_id)
         rows = chosen(listing, wanted, self._heartbeat_timeout)
         return answers.listing(rows, self._dialect, self._keeps_load), "ok"
+
+    async def _listing(self, source_id: str | None) -> Listing:
+        return await self._asked("listing", self._backend.listing(source_id))
 
     async def _get(self, request: GetMetadataRequest) -> _Answer[GetMetadataResponse]:
         key = requests.worker_key(request)
