@@ -23,8 +23,8 @@ class Timing:
 
     @property
     def longest_gap(self) -> float:
-        """Two samples further apart than this are not of one run."""
-        return self.window + self.interval
+        """Two samples further apart than this are not of one run; slow devices may take a few seconds."""
+        return max(self.window + self.interval, 10.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

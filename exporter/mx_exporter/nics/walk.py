@@ -25,23 +25,36 @@ def _seen(look: Callable[[str], _T], name: str) -> _T | None:
         return None
 
 
+class _Round(Generic[_T]):
+    """Devices to look at, and what was seen of them so far."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.seen: dict[str, _T | None] = {}
+        self.over = threading.Event()
+        self.left_behind = False  # whoever waited has gone on: no more looking
+
+
 class _Worker(Generic[_T]):
-    """One thread that looks at what it is handed, and says how far it is."""
+    """One thread that goes through rounds."""
 
     def __init__(self, look: Callable[[str], _T]) -> None:
         self._look = look
-        self._names: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self.done: queue.SimpleQueue[_T | None] = queue.SimpleQueue()
+        self._rounds: queue.SimpleQueue[_Round[_T] | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._run, name="mx-walk", daemon=True)
         self.thread.start()
 
-    def hand(self, name: str | None) -> None:
-        """One more to look at; None ends the thread."""
-        self._names.put(name)
+    def hand(self, names: _Round[_T] | None) -> None:
+        """One more round; None ends the thread."""
+        self._rounds.put(names)
 
     def _run(self) -> None:
-        while (name := self._names.get()) is not None:
-            self.done.put(_seen(self._look, name))
+        while (names := self._rounds.get()) is not None:
+            for name in names.names:
+                if names.left_behind:
+                    return
+                names.seen[name] = _seen(self._look, name)
+            names.over.set()
 
 
 class Walk(Generic[_T]):
@@ -68,7 +81,7 @@ class Walk(Generic[_T]):
         rest = [name for name in names if name not in self._left]
         seen: dict[str, _T | None] = {}
         while rest:
-            seen.update(self._some(rest))
+            seen.update(self._round(rest, self._patience))
             rest = [name for name in rest if name not in seen and name not in self._left]
         return {name: seen.get(name) for name in names}
 
@@ -78,19 +91,30 @@ class Walk(Generic[_T]):
             self._worker.hand(None)
             self._worker = None
 
-    def _some(self, names: list[str]) -> dict[str, _T | None]:
-        """Looks at these in order, until one does not answer; that one is then in `_left`."""
+    def _round(self, names: list[str], patience: float) -> dict[str, _T | None]:
+        """Looks at these in order, until one does not answer; that one is then in `_left`.
+
+        The whole list is handed over at once: a hand-over for each would cost a wait for the interpreter's lock each,
+        which is long while another thread reads a large page.
+        """
         if self._worker is None:
             self._worker = _Worker(self._look)
-        seen: dict[str, _T | None] = {}
-        for name in names:
-            self._worker.hand(name)
-            try:
-                seen[name] = self._worker.done.get(timeout=self._patience)
-            except queue.Empty:
-                _LOG.warning("%s does not answer: going on without it", name)
-                self._worker.hand(None)  # it ends when its device lets go
-                self._left[name] = self._worker.thread
-                self._worker = None
-                break
-        return seen
+        names_now = _Round[_T](names)
+        self._worker.hand(names_now)
+        before = 0
+        while not names_now.over.wait(patience):
+            done = len(names_now.seen)
+            if done == before and done < len(names):
+                return self._leave(names_now, names[done])
+            before = done
+        return names_now.seen
+
+    def _leave(self, names: _Round[_T], name: str) -> dict[str, _T | None]:
+        """Goes on without the thread that is waiting for this device."""
+        assert self._worker is not None
+        _LOG.warning("%s does not answer: going on without it", name)
+        names.left_behind = True
+        self._worker.hand(None)  # should it be between two devices
+        self._left[name] = self._worker.thread
+        self._worker = None
+        return {seen: look for seen, look in list(names.seen.items()) if seen != name}
