@@ -40,6 +40,7 @@ def each_item(body: bytes | bytearray, take: Callable[[Mapping[str, Any]], None]
         value = walk.value()
         if key == "metadata" and isinstance(value, dict):
             version = value.get("resourceVersion")
+    walk.ended()
     if not isinstance(version, str):
         raise ValueError("no resourceVersion")
     return version
@@ -77,6 +78,12 @@ class _Walk:
         start = self._at
         _, self._at = _DECODER.raw_decode(self._text, start)
         return json.loads(self._text[start : self._at].encode("latin-1").decode("utf-8"))
+
+    def ended(self) -> None:
+        """Nothing may follow: two documents in one answer are none."""
+        self._skip()
+        if self._at != len(self._text):
+            raise ValueError(f"more after the end, at {self._at}")
 
     def next_is(self, mark: str) -> bool:
         """Whether the next character that is no space is this one."""
