@@ -31,7 +31,7 @@ from mx_wire import (
 )
 from tests.server.conftest import READY
 
-EXAMPLES = 10_000 if os.environ.get("MX_TEST_LONG") == "1" else 500
+EXAMPLES = 10_000 if os.environ.get("MX_TEST_LONG") == "1" else 300
 RPCS = ("PublishMetadata", "ListSources", "GetMetadata", "UpdateStatus")
 
 # Half of all ids are ones that exist, so that requests get past the first check.
