@@ -242,7 +242,7 @@ class Bridge:
             if error.code in (_GONE, _ANOTHER):
                 self._lost(patch, error)
             raise
-        board.sent(time.monotonic())
+        board.sent(patch, time.monotonic())
         await self._tell(patch)
 
     def _lost(self, patch: Patch, error: ApiError) -> None:

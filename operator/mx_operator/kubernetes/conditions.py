@@ -115,8 +115,15 @@ def refused(shown: Conditions, message: str, at: float) -> Conditions:
     return Conditions({READY: ready})
 
 
+def differ(before: Conditions, now: Conditions) -> bool:
+    """Whether what is shown is no longer what is stored: a turn, or the first word on something unknown."""
+    return {kind: each.truth for kind, each in before.by_kind.items()} != {
+        kind: each.truth for kind, each in now.by_kind.items()
+    }
+
+
 def turns(before: Conditions, now: Conditions) -> list[Condition]:
-    """The conditions that turned between two states, in their order; a first appearance as True is no news."""
+    """The conditions that turned between two states, in their order; good news about the unknown is none."""
     return [condition for condition in now.in_order() if _turned_news(before.by_kind.get(condition.kind), condition)]
 
 

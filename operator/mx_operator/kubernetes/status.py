@@ -18,16 +18,20 @@ from mx_operator.policies import Mode, durations
 #: Seconds between patches while nothing turns, so that `reportedAt` tells a running operator from a stopped one.
 STEADY: Final = 60.0
 #: News may come sooner, but not more often than this within STEADY: a thing that flaps must not flood the API.
-BURST: Final = 4
+BURST: Final = 6
+#: Seconds between two patches at least, so that what a start brings to light comes in few of them.
+GAP: Final = 3.0
 _LONGEST: Final = 1000  # characters of a message; a condition's may have 32768
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Patch:
-    """A status to store, and the turns it tells of."""
+    """A status to store, what it was made of, and the turns it tells of."""
 
     name: str
     uid: str
+    generation: int
+    shown: Conditions
     status: dict[str, Any]
     turns: tuple[Condition, ...]
 
@@ -69,16 +73,17 @@ class Board:
         if self._report is None and not self.known.errors:
             return None
         turns = conditions.turns(self._stored, self._now)
-        news = turns or self._stored_generation != self.known.generation
+        news = conditions.differ(self._stored, self._now) or self._stored_generation != self.known.generation
         recent = [sent for sent in self._sent if now - sent < STEADY]
-        if recent and not (news and len(recent) < BURST):
+        if recent and not (news and len(recent) < BURST and now - recent[-1] >= GAP):
             return None
-        return Patch(self.known.name, self.known.uid, self._document(), tuple(turns))
+        known = self.known
+        return Patch(known.name, known.uid, known.generation, self._now, self._document(), tuple(turns))
 
-    def sent(self, now: float) -> None:
-        """The patch of the last `due` is stored."""
+    def sent(self, patch: Patch, now: float) -> None:
+        """This patch is stored; there may be news since it was made."""
         self.held(now)
-        self._stored, self._stored_generation = self._now, self.known.generation
+        self._stored, self._stored_generation = patch.shown, patch.generation
 
     def held(self, now: float) -> None:
         """The patch of the last `due` was refused: it counts as a request, so that it is not sent again and again."""

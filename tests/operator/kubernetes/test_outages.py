@@ -17,7 +17,7 @@ from tests.operator.kubernetes.proxy import proxy
 
 pytestmark = pytest.mark.tools("etcd", "kube-apiserver")
 #: Lists every second where production waits five minutes; all else as quick as a test wants it.
-RELISTING = Rhythm(relist=1.0, look=0.1, pause=0.2, longest=1.0, timeout=3.0)
+RELISTING = Rhythm(relist=1.0, look=0.1, pause=0.2, longest=1.0, timeout=1.5)
 
 
 def _still_runs(operator: Running, *names: str) -> None:
@@ -34,7 +34,7 @@ def test_an_api_server_that_stops_and_comes_back(cluster: Cluster) -> None:
         operator.wait_for_watch("fleet")
         cluster.api.stop_server()
         try:
-            time.sleep(180 if LONG else 4)
+            time.sleep(180 if LONG else 3)
             _still_runs(operator, "fleet")
             assert operator.bridge.health().error is not None
         finally:
@@ -80,7 +80,7 @@ def test_an_api_server_that_takes_connections_and_never_answers(cluster: Cluster
         way.mode = ProxyMode.HANG
         way.cut()
         cluster.edit("fleet", mode="observe")
-        time.sleep(4)
+        time.sleep(2.5)
         _still_runs(operator, "fleet")
         assert operator.policy("fleet").mode is Mode.WRITE
         assert operator.bridge.health().error is not None
@@ -161,7 +161,7 @@ def test_rights_that_are_taken_away_and_given_back(cluster: Cluster) -> None:
         try:
             way.cut()
             wait_until(lambda: 403 in [code for *_, code in cluster.requests(mark)], 30, "a refusal")
-            time.sleep(3)
+            time.sleep(1.5)
             _still_runs(operator, "fleet")
             assert "403" in (operator.bridge.health().error or "")
         finally:
@@ -190,7 +190,7 @@ def test_a_kind_that_is_created_after_the_start(cluster: Cluster) -> None:
     cluster.remove_crd()
     try:
         with running(cluster) as operator:
-            time.sleep(3)
+            time.sleep(1)
             assert operator.names() == set()
             assert "404" in (operator.bridge.health().error or "")
             cluster.install_crd()

@@ -32,9 +32,17 @@ def _run(cycles: list[dict[str, Any]], board: Board | None = None) -> list[tuple
         if second % 2 == 0:
             board.take(report(at=1000.0 + second, **cycles[second // 2]))
         if patch := board.due(float(second)):
-            board.sent(float(second))
+            board.sent(patch, float(second))
             patches.append((float(second), patch))
     return patches
+
+
+def _store(board: Board, now: float) -> None:
+    """A good cycle, and its patch is stored."""
+    board.take(report())
+    patch = board.due(now)
+    assert patch is not None
+    board.sent(patch, now)
 
 
 def test_a_steady_policy_is_patched_once_a_minute() -> None:
@@ -51,6 +59,14 @@ def test_a_turn_is_shown_as_soon_as_it_is_sure() -> None:
     patches = _run([{}] * 5 + [{"server": BAD}] * 10)
     assert [moment for moment, _ in patches] == [0.0, 14.0]
     assert [turn.kind for turn in patches[1][1].turns] == ["Ready", "ServerReachable"]
+
+
+def test_the_first_word_on_what_was_unknown_is_shown_at_once_and_is_no_event() -> None:
+    unknown = {"prometheus": Check(None, "Waiting"), "data_fresh": Check(None, "Unknown")}
+    patches = _run([unknown] * 2 + [{}] * 10)
+    assert [moment for moment, _ in patches] == [0.0, 4.0]
+    assert patches[1][1].turns == ()
+    assert patches[1][1].status["conditions"][0]["status"] == "True"
 
 
 @settings(deadline=None)
@@ -105,9 +121,7 @@ def test_the_whole_document() -> None:
 
 def test_a_new_spec_is_reported_once_a_cycle_ran_with_it() -> None:
     board = Board(_known())
-    board.take(report())
-    assert board.due(0.0)
-    board.sent(0.0)
+    _store(board, 0.0)
     board.renew(_known(2), 1000.0)
     board.take(report(generation=1))  # of the cycle that was under way
     assert board.due(2.0) is None
@@ -119,11 +133,9 @@ def test_a_new_spec_is_reported_once_a_cycle_ran_with_it() -> None:
 
 def test_a_refused_spec_is_told_at_once_and_takes_the_numbers_away() -> None:
     board = Board(_known())
-    board.take(report())
-    board.due(0.0)
-    board.sent(0.0)
+    _store(board, 0.0)
     board.renew(_known(2, (Finding("spec.mode", "is 'x'", "use observe or write"),)), 1000.0)
-    patch = board.due(1.0)
+    patch = board.due(3.0)
     assert patch is not None
     assert set(patch.status) == {"observedGeneration", "conditions", "warnings", "reportedAt"}
     assert patch.status["reportedAt"] == "1970-01-01T00:16:40Z"
@@ -136,9 +148,20 @@ def test_a_patch_that_failed_is_due_again() -> None:
     board = Board(_known())
     board.take(report())
     assert board.due(0.0) is not None
-    assert board.due(1.0) is not None
-    board.sent(1.0)
+    _store(board, 1.0)
     assert board.due(2.0) is None
+
+
+def test_what_happens_while_a_patch_is_on_its_way_is_told_by_the_next() -> None:
+    board = Board(_known())
+    board.take(report())
+    patch = board.due(0.0)
+    assert patch is not None
+    board.renew(_known(2, (Finding("spec.mode", "is 'x'", "use observe or write"),)), 1000.0)
+    board.sent(patch, 0.1)
+    later = board.due(4.0)
+    assert later is not None
+    assert later.status["observedGeneration"] == 2
 
 
 def test_a_patch_that_is_refused_is_not_sent_again_and_again() -> None:

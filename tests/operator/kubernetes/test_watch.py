@@ -102,7 +102,7 @@ def test_a_status_that_is_refused_holds_up_no_other_and_floods_nobody(api: FakeA
         operator.wait_for("a-first", "b-second")
         wait_until(lambda: "b-second" in api.patched, 30, "the other's status")
         lists = api.lists
-        time.sleep(3)
+        time.sleep(1.5)
         assert api.patched.count("a-first") <= 4
         assert api.patched.count("b-second") == 1
         assert api.lists - lists <= 4
