@@ -31,7 +31,7 @@ class Patch:
     name: str
     uid: str
     generation: int
-    shown: Conditions
+    shown: conditions.Conditions
     status: dict[str, Any]
     turns: tuple[Condition, ...]
 
