@@ -67,9 +67,9 @@ def test_both_versions_of_helm_render_the_same_objects(values: str, request: pyt
 
 @pytest.mark.parametrize("release", ODD_NAMES)
 def test_every_name_fits_whatever_the_release_is_called(
-    helm: Helm, release: str, crds: tuple[pathlib.Path, ...]
+    helm4: Helm, release: str, crds: tuple[pathlib.Path, ...]
 ) -> None:
-    manifests = helm.template("everything", release=release, namespace="42", arguments=["--set", "crds.enabled=false"])
+    manifests = helm4.template("everything", release=release, namespace="42", arguments=["--set", "crds.enabled=false"])
     assert problems(manifests, crds) == []
     for service in of_kind(manifests, "Service"):
         name = service["metadata"]["name"]
