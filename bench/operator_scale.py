@@ -111,15 +111,15 @@ class Fleet:
         for start in range(0, self.count, 32):
             self.ids += await asyncio.gather(*(one(n) for n in range(start, min(start + 32, self.count))))
 
-    async def beat(self, stub: Any) -> None:
+    async def beat(self, stub: Any, first: int) -> None:
         async def one(source: str, worker: str) -> None:
             ready = mx_wire.SourceStatus.SOURCE_STATUS_READY
             await stub.UpdateStatus(
                 mx_wire.UpdateStatusRequest(mx_source_id=source, worker_id=worker, worker_rank=0, status=ready)
             )
 
-        for start in range(0, self.count, 32):
-            await asyncio.gather(*(one(*ids) for ids in self.ids[start : start + 32]))
+        for start in range(0, first, 32):
+            await asyncio.gather(*(one(*ids) for ids in self.ids[start : min(start + 32, first)]))
 
 
 class Operator:
@@ -230,9 +230,11 @@ async def measure(count: int, folder: pathlib.Path) -> list[Phase]:
         async with mx_wire.aio_channel(address) as channel:
             stub = mx_wire.aio_stub(channel)
             await fleet.publish(stub)
-            for _ in range(2):
-                await fleet.beat(stub)
-                await operator.cycles(2, 60)
+            # One row is listed before the others appear, so that each one's first heartbeat is seen to happen; a
+            # second one would come over what was written meanwhile, and the operator would think it lost.
+            await fleet.beat(stub, 1)
+            await operator.cycles(2, 60)
+            await fleet.beat(stub, fleet.count)
             if not await operator.calm(240):
                 raise SystemExit(f"never calm: {operator.status()}")
             phases = []

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 CANARIES: Final = 3
-#: Of this many counted read-backs, so many without a mark close the gate.
+#: Of this many counted read-backs, so many without a mark close the gate; one does where it was closed before.
 _HISTORY: Final = 20
 _TOO_MANY_LOST: Final = 2
 #: Seconds after which undecided canaries may be followed by others.
@@ -41,12 +41,14 @@ class Gate:
         history: The last counted read-backs: did the row show a mark?
         canary_at: When the first canary of the current batch was sent.
         canaries: How many canaries this batch has sent.
+        burnt: It was closed before: some replica does not store loads, or did not.
     """
 
     phase: Phase = Phase.CANARY
     history: tuple[bool, ...] = ()
     canary_at: float = _NEVER
     canaries: int = 0
+    burnt: bool = False
 
 
 #: The gate of an endpoint of which nothing is known.
@@ -55,7 +57,7 @@ UNTRIED: Final = Gate()
 
 def closed(now: float) -> Gate:
     """The gate of an endpoint of which it is on record that it does not store loads."""
-    return Gate(Phase.CLOSED, canary_at=now, canaries=1)
+    return Gate(Phase.CLOSED, canary_at=now, canaries=1, burnt=True)
 
 
 def allowance(gate: Gate, now: float) -> int | None:
@@ -87,9 +89,9 @@ def read_back(gate: Gate, marks: Sequence[bool], any_mark: bool, now: float) -> 
         now: When the list was here.
     """
     if gate.phase is Phase.CLOSED:
-        return UNTRIED if any(marks) else gate
+        return Gate(burnt=True) if any(marks) else gate
     history = (*gate.history, *marks)[-_HISTORY:]
-    if history.count(False) >= _TOO_MANY_LOST:
+    if history.count(False) >= (1 if gate.burnt else _TOO_MANY_LOST):
         return closed(now)
     if history == gate.history and (gate.phase is Phase.OPEN or not any_mark):
         return gate

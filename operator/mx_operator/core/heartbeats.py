@@ -75,6 +75,7 @@ def _first_seen(row: Row, marked: bool, memory: Memory, listing: Listing, newest
         listing.sent_at,
         None,
         heartbeat_at,
+        0 if marked else row.updated_at_ms,
         own,
         own,
         beat_ms=0 if marked else row.updated_at_ms,
@@ -91,7 +92,7 @@ def _seen_again(row: Row, marked: bool, before: RowMemory, listed_at: float, rul
     quiet = before.written_at < listed_at or rules.writer is Writer.KUBERNETES
     moved = row.updated_at_ms > before.greatest_ms
     kept = moved and quiet and marked and row.load == before.load and not resets
-    happened = kept or (moved and quiet and not marked)
+    happened = (kept or (moved and quiet and not marked)) and not _too_soon(row, before, rules)
     beat_ms, intervals = _intervals(row, before, happened or (moved and not marked))
     return _replace(
         before,
@@ -101,6 +102,7 @@ def _seen_again(row: Row, marked: bool, before: RowMemory, listed_at: float, rul
         gone_at=None,
         awaits=False,
         heartbeat_at=listed_at if happened else before.heartbeat_at,
+        believed_ms=row.updated_at_ms if happened else before.believed_ms,
         own=(None if marked else row.load) if happened else before.own,
         last_own=before.last_own if marked or row.load is None else row.load,
         resets=resets,
@@ -109,6 +111,16 @@ def _seen_again(row: Row, marked: bool, before: RowMemory, listed_at: float, rul
         beat_ms=beat_ms,
         intervals=intervals,
     )
+
+
+def _too_soon(row: Row, before: RowMemory, rules: Rules) -> bool:
+    """Whether this can still be a write that the heartbeat before it licensed, to anybody.
+
+    Where one replica of a server drops loads, another process' write through it looks like a heartbeat. But writes
+    end with their window, and the next heartbeat comes after it: so nothing within a window of a heartbeat is one.
+    """
+    within = 1000 * rules.window
+    return rules.writer is not Writer.KUBERNETES and 0 < row.updated_at_ms - before.believed_ms < within
 
 
 def _intervals(row: Row, before: RowMemory, beat: bool) -> tuple[int, tuple[float, ...]]:

@@ -26,6 +26,7 @@ class RowMemory:
         first_at: When the first list that showed it was sent.
         gone_at: When the last list that showed it was sent, once another has not; None while it is listed.
         heartbeat_at: No later than its last believed heartbeat happened.
+        believed_ms: `updated_at` of that heartbeat; where none is believed yet, of the first unmarked row.
         own: What the source itself stored at that heartbeat; None where that was nothing, or cannot be told.
         last_own: The last value of its own ever seen; what a stale load is put back to.
         resets: It was seen going from marked to unmarked: its heartbeats never leave a mark.
@@ -46,6 +47,7 @@ class RowMemory:
     first_at: float
     gone_at: float | None = None
     heartbeat_at: float | None = None
+    believed_ms: int = 0
     own: float | None = None
     last_own: float | None = None
     resets: bool = False

@@ -22,12 +22,14 @@ def skew_seen(ahead: float, beats: int = 5) -> float | None:
         row = Row(KEY, 0, "m", round((5000 + stamp) * 1000), load)
         ledger.decide(Listing(at, at + 0.01, (row,)), {}, (), Rules(), at + 0.01)
 
+    last: tuple[float, float | None] = (now - 30, None)
     for _ in range(beats):
-        listed(now, now - 0.5, None)
+        listed(now, *last)
         listed(now + 2, now + 1, None)
         write = Write(KEY, 0, mark(0.7, 1), 1, 1e9, 1e9, "p")
         ledger.settle([Outcome(write, Result.ACCEPTED, now + 2.1, now + 2.12)])
-        listed(now + 4, now + 2.11 + ahead, write.load)
+        last = (now + 2.11 + ahead, write.load)
+        listed(now + 4, *last)
         now += 30
     return ledger.clocks.skew
 

@@ -40,4 +40,10 @@ def test_closed_it_believes_only_its_own_canary() -> None:
     gate = gates.closed(0.0)
     assert gates.read_back(gate, [], any_mark=True, now=1.0).phase is Phase.CLOSED
     assert gates.read_back(gate, [False], any_mark=True, now=1.0).phase is Phase.CLOSED
-    assert gates.read_back(gate, [True], any_mark=True, now=1.0) == UNTRIED
+    assert gates.read_back(gate, [True], any_mark=True, now=1.0) == Gate(burnt=True)
+
+
+def test_opened_again_it_closes_at_the_first_loss() -> None:
+    again = gates.read_back(Gate(burnt=True), [True], any_mark=True, now=0.0)
+    assert again.phase is Phase.OPEN
+    assert gates.read_back(again, [True] * 19 + [False], any_mark=True, now=1.0).phase is Phase.CLOSED

@@ -18,8 +18,9 @@ KEY = SourceKey("0123456789abcdef", "w")
 RULES = Rules()
 
 
-def row(ms: int, load: float | None = None, key: SourceKey = KEY, rank: int = 0) -> Row:
-    return Row(key, rank, "m", ms, load)
+def row(beats: int, load: float | None = None, key: SourceKey = KEY, rank: int = 0) -> Row:
+    """Stamped in thousandths of a heartbeat: 1000 is one, 2000 the next."""
+    return Row(key, rank, "m", 30 * beats, load)
 
 
 def listing(at: float, *rows: Row) -> Listing:
@@ -59,7 +60,7 @@ def test_a_new_row_with_a_later_stamp_than_all_before_had_its_heartbeat_since_th
 def test_a_new_row_is_dated_no_later_than_its_stamp_lags_behind_the_newest() -> None:
     other = SourceKey("0123456789abcdef", "other")
     memory = seen(listing(10, row(1000, key=other)), listing(12, row(9000, key=other), row(1500)))
-    assert beat(memory) == pytest.approx(12 - 7.5)
+    assert beat(memory) == pytest.approx(12 - 7.5 * 30)
 
 
 @pytest.mark.parametrize(("ms", "load"), [(900, None), (1000, None), (1500, mark(0.5, 3))])
@@ -130,6 +131,20 @@ def test_rows_are_remembered_for_twice_the_timeout_and_no_longer() -> None:
     assert KEY not in seen(listing(180.5, other), memory=memory).rows
 
 
+@pytest.mark.parametrize("load", [None, 0.3])
+def test_within_a_window_of_a_heartbeat_nothing_is_one(load: float | None) -> None:
+    """On a replica that drops loads, another operator's write would look like one."""
+    memory = seen(listing(10, row(1000)), listing(12, row(2000)), listing(30, row(2899, load)))
+    assert beat(memory) == 10
+    assert beat(seen(listing(32, row(2901, load)), memory=memory)) == 30
+
+
+def test_nor_is_anything_within_a_window_of_the_first_sight_of_an_unmarked_row() -> None:
+    memory = seen(listing(10, row(1000)), listing(20, row(1500)))
+    assert beat(memory) is None
+    assert beat(seen(listing(41, row(2000)), memory=memory)) == 20
+
+
 def test_own_is_what_the_source_stored_at_its_last_heartbeat() -> None:
     memory = seen(listing(10, row(1000, 0.1)), listing(12, row(2000, 0.3)))
     assert memory.rows[KEY].own == 0.3
@@ -174,7 +189,7 @@ def test_a_write_that_nobody_answered_counts_for_nothing() -> None:
 
 
 def test_the_usual_interval_is_the_median_and_forgives_misses() -> None:
-    stamps = [1000, 31000, 61000, 121000, 151000, 181000]
+    stamps = [1000, 2000, 3000, 5000, 6000, 7000]
     memory = seen(*(listing(at, row(ms)) for at, ms in zip(range(0, 180, 30), stamps, strict=True)))
     assert usual_interval(memory.rows, [KEY]) == 30.0
     assert usual_interval(memory.rows, [SourceKey("x", "unknown")]) is None

@@ -58,6 +58,11 @@ class FakeMx(mx_wire.P2pServiceServicer):
         self.other_ranks: dict[SourceKey, int] = {}
         self.tokens: list[str | None] = []
         self.wall: Callable[[], float] = time.time
+        #: The server's clock is put forward so that a source's heartbeats are so many seconds apart, however quickly
+        #: a test sends them.
+        self.heartbeat_every = 3.0
+        self._ahead = 0.0
+        self._beats: dict[SourceKey, int] = {}
 
     def add(self, n: int, rank: int = 0, model: str = "m", host: str | None = None) -> Source:
         """A source that is known and not READY yet."""
@@ -67,12 +72,15 @@ class FakeMx(mx_wire.P2pServiceServicer):
 
     def heartbeat(self, source: Source, load: float | None = None) -> None:
         """What the source itself sends."""
+        early = self._beats.get(source.key, 0) + round(1000 * self.heartbeat_every) - self.stamp()
+        self._ahead += max(0, early) / 1000
         source.ready, source.updated_at_ms = True, self.stamp()
+        self._beats[source.key] = source.updated_at_ms
         if load is not None or not self.keeps_load:
             source.load = load
 
     def stamp(self) -> int:
-        return int(self.wall() * 1000)
+        return round((self.wall() + self._ahead) * 1000)
 
     async def _fault(self, context: Any, code: grpc.StatusCode | None) -> None:
         if code is not None:

@@ -26,7 +26,6 @@ from mx_operator.policies.spec import Combine, Prometheus, Server, Signal, Sourc
 KEY = SourceKey("0123456789abcdef", "worker-1")
 HOST = "10.0.0.7"
 SIGNAL = Signal("load", "mx_source_load")
-DIED_AFTER = 300.0
 WARM = 60.0
 
 
@@ -57,6 +56,7 @@ class Case:
     writers: int = 1
     restart_every: float = 0.0
     latency: float = 0.1  # mean of a write's exponential latency
+    dies_after: float = 300.0
     cut: float = 0.0  # the network is cut this long when the source dies: writes are held, lists fail
 
     @property
@@ -159,7 +159,7 @@ class World:
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self.row, self.truth = Stored(), Truth(case, self.rnd)
-        self.dies = DIED_AFTER + self.rnd.random() * case.heartbeat
+        self.dies = case.dies_after + self.rnd.random() * case.heartbeat
         self.past: list[tuple[float, float | None, float]] = []
         self.scraped, self.scraped_at = self.truth.level, 0.0
         self.answer: Answer | None = None

@@ -74,6 +74,7 @@ async def test_a_policy_is_served_shown_switched_and_gone(
     api_server: ApiServer, kubeconfig: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     fake, port = FakeMx(), free_port()
+    fake.heartbeat_every = 5.0
     source = fake.add(1)
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)}
     command: list[str | pathlib.Path] = [pathlib.Path(sys.executable).with_name("mx-operator"), "run"]
