@@ -8,6 +8,7 @@ A point exists only while the thing it describes does, because all points are ma
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Mapping
@@ -175,6 +176,7 @@ def _own(snapshot: Snapshot) -> Iterator[Family]:
     yield Family("mx.build.info", "1; what is running.", "", ((build_info(), 1),))
 
 
+@functools.cache
 def build_info() -> Attributes:
     """The labels of mx_build_info."""
     return {
