@@ -134,7 +134,8 @@ def test_a_day(tmp_path: pathlib.Path, ports: dict[str, int]) -> None:
     sys.stderr.write(seen + "\n")
     assert not gone, gone
     assert "Traceback" not in log
-    assert statistics.median(usages) > 60
+    # About 80 good pods are there at a time; half of their short lives passes until they are found and read.
+    assert statistics.median(usages) > 25
     assert growth < GROWTH_MB, memory
     assert max(memory) < 60, memory
 

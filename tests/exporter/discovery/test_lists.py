@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mx_exporter.discovery.lists import each_item
@@ -41,6 +41,7 @@ def test_the_same_as_the_document(
     assert walked(body) == (version, found)
 
 
+@settings(max_examples=40)
 @given(items, st.data())
 def test_no_beginning_of_a_list_is_a_list(found: list[dict[str, Any]], data: st.DataObject) -> None:
     body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": found}).encode()
