@@ -46,20 +46,38 @@ def test_every_flag_that_is_rendered_exists(helm4: Helm, values: str, flags: dic
         assert given <= flags[component]
 
 
+def once(tmp_path: pathlib.Path, *further: str) -> subprocess.CompletedProcess[str]:
+    """What the exporter sees on a node with nothing."""
+    (tmp_path / "sys").mkdir(exist_ok=True)
+    command = ["mx_exporter.cli", "--once", f"--sysfs={tmp_path / 'sys'}", "--window=0.3", "--interval=0.1", *further]
+    return subprocess.run(
+        [sys.executable, "-c", CALL, *command], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
 def test_the_sources_file_is_one_that_the_exporter_reads(helm4: Helm, tmp_path: pathlib.Path) -> None:
     data = of_kind(helm4.template("static-discovery"), "ConfigMap")[0]["data"]
     (tmp_path / "sources.yaml").write_text(data["sources.yaml"])
-    (tmp_path / "sys").mkdir()
-    command = ["mx_exporter.cli", "--once", f"--sysfs={tmp_path / 'sys'}", "--discovery=static", "--window=0.3"]
-    seen = subprocess.run(
-        [sys.executable, "-c", CALL, *command, "--interval=0.1", f"--sources={tmp_path / 'sources.yaml'}"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    seen = once(tmp_path, "--discovery=static", f"--sources={tmp_path / 'sources.yaml'}")
     assert seen.returncode == 0, seen.stderr
     assert "worker-0" in seen.stdout
+
+
+def test_the_configuration_is_one_that_the_exporter_reads(helm4: Helm, tmp_path: pathlib.Path) -> None:
+    data = of_kind(helm4.template("everything"), "ConfigMap")[0]["data"]
+    (tmp_path / "config.yaml").write_text(data["config.yaml"])
+    seen = once(tmp_path, f"--config={tmp_path / 'config.yaml'}")
+    assert seen.returncode == 0, seen.stderr
+
+
+def test_a_changed_configuration_restarts_the_exporters_and_changed_sources_do_not(helm4: Helm) -> None:
+    def annotations(*arguments: str) -> dict[str, str]:
+        daemonset = of_kind(helm4.template("static-discovery", arguments=arguments), "DaemonSet")[0]
+        return dict(daemonset["spec"]["template"]["metadata"].get("annotations", {}))
+
+    assert annotations() == annotations("--set=exporter.sources[0].pod.name=another") == {}
+    one, two = (annotations(f"--set=exporter.config.cluster={name}") for name in ("one", "two"))
+    assert one != two
 
 
 def test_the_policy_is_one_that_the_operator_takes(helm4: Helm, tmp_path: pathlib.Path) -> None:

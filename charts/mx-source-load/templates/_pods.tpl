@@ -12,7 +12,10 @@
 {{- $root := index . 0 -}}{{- $values := get $root.Values (index . 1) -}}
 labels:
   {{- include "mx.podLabels" . | nindent 2 }}
-{{- with $values.podAnnotations }}
+{{- $annotations := $values.podAnnotations | default dict }}
+{{- /* A configuration is read once, at the start; the file of sources is followed. */}}
+{{- with $values.config }}{{ $annotations = merge (dict "sourceload.dev/config" (toYaml . | sha256sum | trunc 16)) $annotations }}{{ end }}
+{{- with $annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
