@@ -25,6 +25,7 @@ def walked(body: bytes) -> tuple[str, list[Mapping[str, Any]]]:
     return each_item(body, found.append), found
 
 
+@settings(max_examples=40)
 @given(
     items,
     st.text(),
