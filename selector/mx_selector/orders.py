@@ -8,13 +8,14 @@ the newer comes first.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mx_selector import readings
 from mx_selector.model import CandidateT
 
-_Key = tuple[float, int, str, str, int, int, float, str]
+_Key = tuple[int, str, str, int, int, float, str]
 
 
 def by_score(
@@ -31,11 +32,22 @@ def by_score(
     count = len(candidates)
     if k is not None and k < count:
         return [candidates[i] for i in _first(candidates, scores, digests, k)]
-    if len(set(scores)) == count:  # the usual case: no ties, so sort plain floats
-        return [candidates[i] for i in sorted(range(count), key=scores.__getitem__, reverse=True)]
-    if len(set(digests)) == count:
-        return [candidates[i] for _, _, i in sorted(zip(scores, digests, range(count), strict=True), reverse=True)]
-    return [candidates[i] for i in _sorted(candidates, scores, digests, range(count))]
+    order = sorted(range(count), key=scores.__getitem__, reverse=True)
+    for start, stop in _ties([scores[i] for i in order]):
+        order[start:stop] = _settled(candidates, digests, order[start:stop])
+    return [candidates[i] for i in order]
+
+
+def _ties(ordered: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """Where equal scores stand, as slices of the ordered list; there are hardly ever any."""
+    same = [n for n, (one, two) in enumerate(itertools.pairwise(ordered)) if one == two]
+    start = 0
+    while start < len(same):
+        stop = start + 1
+        while stop < len(same) and same[stop] == same[stop - 1] + 1:
+            stop += 1
+        yield same[start], same[stop - 1] + 2
+        start = stop
 
 
 def _first(candidates: Sequence[Any], scores: Sequence[float], digests: Sequence[int], k: int) -> list[int]:
@@ -43,16 +55,22 @@ def _first(candidates: Sequence[Any], scores: Sequence[float], digests: Sequence
         return []
     threshold = heapq.nlargest(k, scores)[-1]
     within = [i for i, score in enumerate(scores) if score >= threshold]  # more than k when several tie for the last
-    return _sorted(candidates, scores, digests, within)[:k]
+
+    def key(i: int) -> tuple[float, _Key]:
+        return scores[i], _key(candidates, digests, i)
+
+    return sorted(within, key=key, reverse=True)[:k]
 
 
-def _sorted(
-    candidates: Sequence[Any], scores: Sequence[float], digests: Sequence[int], indices: Sequence[int]
-) -> list[int]:
-    def key(i: int) -> _Key:
-        return (scores[i], digests[i], *identity_of(candidates[i]))
+def _settled(candidates: Sequence[Any], digests: Sequence[int], run: list[int]) -> list[int]:
+    """Candidates of one score: by digest, and where that ties too, by identity."""
+    if len({digests[i] for i in run}) == len(run):
+        return sorted(run, key=digests.__getitem__, reverse=True)
+    return sorted(run, key=lambda i: _key(candidates, digests, i), reverse=True)
 
-    return sorted(indices, key=key, reverse=True)
+
+def _key(candidates: Sequence[Any], digests: Sequence[int], i: int) -> _Key:
+    return (digests[i], *identity_of(candidates[i]))
 
 
 def identity_of(candidate: Any) -> tuple[str, str, int, int, float, str]:

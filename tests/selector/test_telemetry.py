@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -341,6 +342,31 @@ time.sleep(30)
 """
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12 on forks beside threads
+def test_a_fork_in_the_middle_of_a_bind_waits_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the child would hold a socket that nobody knows of."""
+    from mx_selector.telemetry import endpoint, pages
+
+    entered, forked = threading.Event(), threading.Event()
+
+    def slow_start(*_: object) -> tuple[Any, None]:
+        entered.set()
+        assert not forked.wait(0.3), "the fork did not wait"
+        return SimpleNamespace(socket=SimpleNamespace(close=lambda: None), shutdown=lambda: None), None
+
+    monkeypatch.setattr(endpoint, "start_http_server", slow_start)
+    serving = endpoint.Endpoint(pages.Collector((), dict), "127.0.0.1", 1, 1.0)
+    thread = threading.Thread(target=serving.serve, args=(None,))
+    thread.start()
+    entered.wait(5)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if serving._server is not None else 1)
+    forked.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the child knows the socket it has to close"
+
+
 def test_a_forked_child_counts_for_itself_and_takes_over_the_port(tmp_path: pathlib.Path) -> None:
     """The child must not keep the parent's socket or lock, or the page would hang for ever when the parent is gone."""
     port = free_port()
@@ -443,7 +469,7 @@ def test_riding_along_feeds_the_registry_of_the_host() -> None:
     registry = CollectorRegistry()
     sink = sinks.RegistrySink(registry)
     recorder = Recorder([sink], events.Labels("blue"))
-    recorder.chosen("headroom", [__import__("types").SimpleNamespace(source_load=0.4, updated_at=0)])
+    recorder.chosen("headroom", [SimpleNamespace(source_load=0.4, updated_at=0)])
     recorder.fell_back("headroom", "ValueError")
     recorder.listed("headroom", "ok")  # the host's own family: not ours to touch
     page = generate_latest(registry).decode()

@@ -46,7 +46,8 @@ class Endpoint:
 
     def _bind(self, *, patient: bool) -> bool:
         try:
-            self._server, _ = start_http_server(self._port, self._address, self._registry)
+            with _binding:
+                self._server, _ = start_http_server(self._port, self._address, self._registry)
         except OSError as error:
             if not patient:
                 settings.say_once(
@@ -70,3 +71,9 @@ class Endpoint:
             self._server.socket.close()
         if self._lock is not None:
             os.close(self._lock)
+
+
+# A fork in the middle of a bind would give the child a socket that nobody knows of: it would keep the port from
+# everybody, itself included, once the parent is gone. So forks wait for the bind, which takes a millisecond.
+_binding = threading.Lock()
+os.register_at_fork(before=_binding.acquire, after_in_parent=_binding.release, after_in_child=_binding.release)
