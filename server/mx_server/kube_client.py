@@ -56,7 +56,7 @@ class KubeClient:
             raise BadSetting(f"--kube-ca-file {ca_file}: {error.strerror or error}") from error
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=tls, limit=64, keepalive_timeout=60),
-            timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=min(2.0, timeout)),
+            timeout=aiohttp.ClientTimeout(total=timeout),
         )
 
     async def request(
