@@ -18,7 +18,7 @@ from mx_exporter.nics.tracks import Timing
 from mx_exporter.nics.walk import Walk
 
 _LOG = logging.getLogger("mx_exporter")
-_REFRESH = 5.0  # seconds after which what is fixed about a device is read again all the same
+_REFRESH = 10.0  # seconds after which what is fixed about a device is read again all the same
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
