@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pathlib
@@ -322,7 +321,7 @@ def test_many_threads_record_while_others_scrape(page: sinks.PageSink) -> None:
     assert 'mx_p2p_list_sources_total{policy="headroom",result="ok",scheme=""} 400.0' in text(page)
 
 
-FORK = """
+FORK = r"""
 import os, sys, time
 from mx_selector import Target, select_from, telemetry
 from mx_wire import SourceIdentity, SourceInstanceRef
@@ -377,21 +376,24 @@ def test_a_forked_child_counts_for_itself_and_takes_over_the_port(tmp_path: path
         "MX_METRICS_DIR": str(tmp_path),
         "MX_METRICS_BIND_RETRY_SECS": "0.1",
     }
-    parent = subprocess.Popen([sys.executable, "-c", FORK], env=os.environ | environ, stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", FORK],
+        env=os.environ | environ,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # so that both can be ended together
+    )
     assert parent.stdout is not None
     wanted = 'mx_p2p_list_sources_total{policy="headroom",result="ok",scheme=""} 3.0'
     try:
         assert {parent.stdout.readline(), parent.stdout.readline()} == {"child\n", "parent\n"}
         wait_until(lambda: served(port) and wanted in scrape(port), 30, "three selections")
-        serving = int((tmp_path / "turn").read_text())
-        assert serving == parent.pid
+        assert int((tmp_path / "turn").read_text()) == parent.pid
         parent.kill()
         wait_until(lambda: served(port) and wanted in scrape(port), 30, "the child to serve all three")
     finally:
-        parent.kill()
+        os.killpg(parent.pid, 9)
         parent.wait()
-        with contextlib.suppress(ProcessLookupError, ValueError):
-            os.kill(int((tmp_path / "turn").read_text()), 9)
         parent.stdout.close()
 
 
