@@ -44,7 +44,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     samples = openmetrics.text(fleets.broken())
-    with history(tmp_path_factory.mktemp("broken"), samples, rules=900) as server:
+    with history(tmp_path_factory.mktemp("broken"), samples) as server:
         yield server
 
 

@@ -15,6 +15,7 @@ import yaml
 
 from dashboards.rules.alerts import ALERTS
 from dashboards.rules.recordings import RECORDINGS
+from tests.dashboards import panels
 from tests.dashboards.history import ROOT, RULES
 from tests.parts.tools import tool
 
@@ -107,6 +108,21 @@ def test_every_alert_says_what_with_which_value_and_where_to_read_on(rule: dict[
 def test_every_page_belongs_to_an_alert() -> None:
     pages = {page.stem for page in (ROOT / "docs/runbooks").glob("Mx*.md")}
     assert pages == {alert.name for alert in ALERTS}
+
+
+def test_panels_and_pages_that_a_runbook_names_exist() -> None:
+    titles = {panel["title"] for name in panels.NAMES for panel in panels.panels(name)}
+    boards = {panels.board(name)["title"] for name in panels.NAMES}
+    columns = {"Limit"}
+    for page in (ROOT / "docs/runbooks").glob("Mx*.md"):
+        text = page.read_text()
+        for bold in re.findall(r"\*\*([^*]+)\*\*", text):
+            assert bold in boards, f"{page.name}: {bold}"
+        for named in re.findall(r"(?<!\*)\*([A-Z][^*]+)\*(?!\*)", text):
+            title = " ".join(named.split()).removesuffix(", to before")
+            assert title in titles | columns, f"{page.name}: {title}"
+        for link in re.findall(r"\]\((\w+)\.md\)", text):
+            assert (page.parent / f"{link}.md").exists(), link
 
 
 def test_both_forms_hold_the_same_rules() -> None:
