@@ -235,7 +235,7 @@ async def measure(count: int, folder: pathlib.Path) -> list[Phase]:
             await fleet.beat(stub, 1)
             await operator.cycles(2, 60)
             await fleet.beat(stub, fleet.count)
-            if not await operator.calm(240):
+            if not await operator.calm(900):
                 raise SystemExit(f"never calm: {operator.status()}")
             phases = []
             for name, share in (("0 %", 0.0), ("1 %", 0.01), ("100 %", 1.0)):
@@ -248,7 +248,7 @@ async def phase(fleet: Fleet, operator: Operator, name: str, share: float, cycle
     before = operator.writes()
     changed = fleet.change(share) if share else 0
     seen = await operator.cycles(cycles, 240)
-    await operator.calm(240)
+    await operator.calm(900)
     took = sorted(status["cycleSeconds"] for status in seen)
     return Phase(
         fleet.count,
