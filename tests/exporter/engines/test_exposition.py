@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mx_exporter.engines.exposition import LineError, Sample, name_of, parse
 
-label_name = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,6}", fullmatch=True)
+label_name = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,6}", fullmatch=True).filter(lambda name: not name.startswith("__"))
 label_value = st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), max_size=12)
 labels = st.dictionaries(label_name, label_value, max_size=4)
 value = st.floats() | st.integers(-(10**20), 10**20).map(float)
