@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import itertools
 import json
 import math
@@ -281,6 +282,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--plots", type=pathlib.Path, metavar="FOLDER", help="draw a figure per load shape")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write every cell")
     arguments = parser.parse_args(argv)
+    if arguments.plots and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--plots needs matplotlib: pip install 'mx-source-load[bench]'")
     results = {cell: play(cell, rollouts_of(cell, arguments.quick)) for cell in cells(arguments.quick)}
     print(summary(results), table(results, 32), sep="\n\n")
     if not arguments.quick:
