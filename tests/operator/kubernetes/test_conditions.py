@@ -48,6 +48,12 @@ def test_one_bad_cycle_turns_nothing_and_three_do() -> None:
     assert (turned.reason, turned.message, turned.since) == ("Timeout", BAD.message, 1010.0)
 
 
+def test_the_time_of_the_last_turn_is_kept_while_nothing_turns() -> None:
+    states = _shown({}, {}, {"server": BAD}, {"server": BAD}, {"server": BAD}, {"server": BAD})
+    assert [state.by_kind["ServerReachable"].since for state in states] == [1000.0] * 4 + [1008.0] * 2
+    assert {state.by_kind["PrometheusReachable"].since for state in states} == {1000.0}
+
+
 def test_what_alternates_never_turns() -> None:
     flapping = [{"data_fresh": BAD if number % 2 else Check(True, "Ok")} for number in range(40)]
     assert _truths(_shown(*flapping), "DataFresh") == "T" * 40

@@ -61,6 +61,16 @@ def test_a_late_event_of_an_earlier_namesake_changes_nothing() -> None:
     assert names(book) == [("a", "u2", 1)]
 
 
+def test_a_list_brings_back_what_was_taken_for_gone() -> None:
+    book = registry()
+    book.saw(resource("a", "u1"))
+    sent_before = book.mark()
+    book.gone("u1")
+    assert not book.listed([resource("a", "u1")], sent_before)
+    assert book.listed([resource("a", "u1")], book.mark())
+    assert names(book) == [("a", "u1", 1)]
+
+
 def test_a_list_finds_what_vanished_unseen() -> None:
     book = registry()
     book.saw(resource("a", "u1"))

@@ -124,9 +124,9 @@ def test_a_new_spec_is_reported_once_a_cycle_ran_with_it() -> None:
     _store(board, 0.0)
     board.renew(_known(2), 1000.0)
     board.take(report(generation=1))  # of the cycle that was under way
-    assert board.due(2.0) is None
+    assert board.due(4.0) is None
     board.take(report(generation=2))
-    patch = board.due(3.0)
+    patch = board.due(5.0)
     assert patch is not None
     assert patch.status["observedGeneration"] == 2
 
