@@ -172,3 +172,34 @@ def test_a_tree_that_appears_later_is_found(tmp_path: pathlib.Path) -> None:
         made = nodes.vf_pod(tmp_path / "other")
         shutil.copytree(made.sysfs, node.sysfs, symlinks=True, dirs_exist_ok=True)
         wait_until(lambda: 'reason="no_counters_netns"' in page(port), 10, "the device")
+
+
+def test_a_process_that_pushes_needs_no_scrape(tmp_path: pathlib.Path) -> None:
+    program = prometheus.version_3()
+    if program is None:
+        pytest.skip("no Prometheus 3: run scripts/tools")
+    node = nodes.eight_rails(tmp_path / "node")
+    config = tmp_path / "config.yaml"
+    config.write_text("otlp: {interval: 0.5}\ncluster: c1\nnode: n1\n")
+    receiving = prometheus.prometheus(tmp_path / "p", binary=program, arguments=["--web.enable-otlp-receiver"])
+    with receiving as server:
+        push = ["--otlp-endpoint", f"{server.url}/api/v1/otlp", "--otlp-protocol", "http/protobuf"]
+        with exporting(tmp_path, "--sysfs", str(node.sysfs), "--config", str(config), *push):
+            found = server.wait_for("hw_network_bandwidth_utilization", count=18)
+    assert {labels["instance"] for labels, _ in found} == {"n1"}
+    assert {labels["job"] for labels, _ in found} == {"mx-exporter"}
+
+
+def test_a_collector_that_is_away_delays_neither_scrapes_nor_the_end(tmp_path: pathlib.Path) -> None:
+    node = nodes.eight_rails(tmp_path / "node")
+    config = tmp_path / "config.yaml"
+    config.write_text("otlp: {interval: 0.5, timeout: 1}\n")
+    push = ["--otlp-endpoint", f"http://127.0.0.1:{free_port()}", "--config", str(config)]
+    with exporting(tmp_path, "--sysfs", str(node.sysfs), *push) as (process, port):
+        begun = time.monotonic()
+        for _ in range(10):
+            assert "hw_network_up" in page(port)
+            time.sleep(0.1)
+        assert time.monotonic() - begun < 5
+        process.signal(signal.SIGTERM)
+        assert process.wait(10) == 0
