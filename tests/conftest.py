@@ -25,6 +25,8 @@ def _left_out(item: pytest.Item) -> str | None:
         absent = [name for name in marker.args if tools.tool(name) is None]
         if absent:
             return f"tool tier: no {', '.join(absent)}: run scripts/tools (needs Go)"
+    if item.get_closest_marker("real_vllm") and not (LONG or os.environ.get("MX_TEST_VLLM") == "1"):
+        return "heavy tier: a real vLLM takes minutes: set MX_TEST_VLLM=1 (after scripts/real-vllm)"
     if item.get_closest_marker("real_vllm") and not _vllm():
         return "heavy tier: no real vLLM: run scripts/real-vllm (8 GB)"
     if item.get_closest_marker("long") and not LONG:

@@ -58,8 +58,11 @@ def wait_until(
         time.sleep(_POLL_SECONDS)
 
 
-def _die_with_parent() -> None:
+def _begin() -> None:
+    """In the child, before it becomes its program."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A shell makes its background jobs ignore SIGINT, and children inherit that: ours are to be interruptible.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Process:
@@ -98,7 +101,7 @@ class Process:
                 stderr=subprocess.STDOUT,
                 env=None if env is None else dict(env),
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_begin,
                 **as_user,
             )
 

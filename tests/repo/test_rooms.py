@@ -49,4 +49,4 @@ def test_every_door_refuses_what_it_does_not_know_with_status_2(door: str) -> No
     program = str(pathlib.Path(sys.executable).with_name(door))
     done = subprocess.run([program, "--no-such-thing"], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(f"{door}: error: ")
+    assert done.stderr.splitlines()[-1].startswith(f"{door}: ")
