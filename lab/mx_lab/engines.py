@@ -66,12 +66,12 @@ def page(nic: Nic, now: float, age: float) -> str:
         waiting=max(0.0, 40 * (load - 0.7)),
         kv=nic.kv(now),
         tokens=requests * 120,
-        ttft=_histogram(source.engine, requests, 0.05 + 0.6 * load**2),
+        ttft=_histogram(source.engine, requests, 0.05 + 0.6 * source.load**2),
     )
 
 
 def _histogram(engine: str, count: float, typical: float) -> str:
-    """A time-to-first-token histogram of `count` requests around `typical` seconds."""
+    """A time-to-first-token histogram of `count` requests around `typical` seconds, which must never change: counters."""
     labels = _LABELS[engine].format(MODEL)
     name = f"{engine}:time_to_first_token_seconds"
     lines = [
