@@ -71,7 +71,7 @@ def page(nic: Nic, now: float, age: float) -> str:
 
 
 def _histogram(engine: str, count: float, typical: float) -> str:
-    """A time-to-first-token histogram of `count` requests around `typical` seconds, which must never change: counters."""
+    """A histogram of `count` requests around `typical` seconds; that must stay the same, or buckets would fall."""
     labels = _LABELS[engine].format(MODEL)
     name = f"{engine}:time_to_first_token_seconds"
     lines = [
