@@ -101,11 +101,14 @@ def _prometheus(source: LabSource, prometheus: str) -> Hop:
     return Hop("Prometheus", value[0][1], stamp[0][2] - stamp[0][1], "time since the scrape")
 
 
-def _server(source: LabSource, server: str) -> list[Hop]:
+def _server(source: LabSource, server: str, patience: float = 5.0) -> list[Hop]:
     with mx_wire.channel(server) as channel:
         request = mx_wire.ListSourcesRequest(identity=IDENTITY, status_filter=mx_wire.SourceStatus.SOURCE_STATUS_READY)
         rows = list(mx_wire.P2pServiceStub(channel).ListSources(request, timeout=5).instances)
     row = next((row for row in rows if row.worker_id == source.worker_id), None)
+    if patience > 0 and (row is None or mx_wire.read_load(row) is None):
+        time.sleep(0.25)  # just after the source's own heartbeat, which carries no load
+        return _server(source, server, patience - 0.25)
     if row is None:
         return [Hop("MX server", None, None, "not listed")]
     return [*_stored(row, time.time()), _score(row.worker_id, rows)]
