@@ -11,7 +11,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import requests
@@ -65,6 +65,10 @@ class Session(requests.Session):
         """Remember an open socket for `abort`."""
         with self._lock:
             self._sockets = {known for known in self._sockets if known.fileno() >= 0} | {one}
+
+    def resolve_redirects(self, *_: Any, **__: Any) -> Iterator[Any]:
+        """None: even where they are not followed, requests would read the whole body of the answer for them."""
+        return iter(())
 
     def request(  # type: ignore[override]
         self, method: str, url: str, params: dict[str, str], timeout: float, **arguments: Any
