@@ -1,6 +1,1 @@
 """Tests of the embedded server."""
-
-import os
-
-# Read when grpc is imported. Its handlers around fork() crash a child now and then, also one that only wants to exec.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
