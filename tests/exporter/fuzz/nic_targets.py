@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import logging
 import math
 import pathlib
@@ -96,14 +97,26 @@ def tree(data: bytes) -> None:
     """Ticks over a tree whose files the bytes write: lines of a file's number (one byte), `+` for a tick, or text."""
     memory, now = Memory(), [1000.0]
     sampler = NicSampler(memory, Timing(), lambda: now[0], patience=None)
-    logging.getLogger("mx_exporter").setLevel(logging.CRITICAL)
-    for line in _lines(data):
-        if line.startswith(b"+"):
-            now[0] += len(line) / 2
-            for status in sampler.tick().statuses.values():
-                _check(status, memory)
-        elif line:
-            memory.files[FILES[line[0] % len(FILES)]] = line[1:].decode("utf-8", "replace")
+    with _silence():
+        for line in _lines(data):
+            if line.startswith(b"+"):
+                now[0] += len(line) / 2
+                for status in sampler.tick().statuses.values():
+                    _check(status, memory)
+            elif line:
+                memory.files[FILES[line[0] % len(FILES)]] = line[1:].decode("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """What the exporter says of bad files would be most of a fuzzer's work."""
+    logger = logging.getLogger("mx_exporter")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _lines(data: bytes) -> Iterator[bytes]:

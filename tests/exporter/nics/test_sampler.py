@@ -149,8 +149,6 @@ def test_a_device_that_hangs_is_passed_over_and_let_back_in(tmp_path: pathlib.Pa
 
 
 def test_a_walk_survives_a_look_that_raises(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("WARNING", "mx_exporter")
-
     def look(name: str) -> str:
         if name == "b":
             raise RuntimeError("a defect")

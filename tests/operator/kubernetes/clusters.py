@@ -22,6 +22,7 @@ import yaml
 
 from mx_lab.processes import wait_until
 from mx_operator.kubernetes import Bridge, Rhythm
+from mx_operator.kubernetes.conditions import differ
 from mx_operator.policies import Limits, SourceLoadPolicy
 from tests.operator.kubernetes.proxy import Mode, Proxy
 from tests.operator.kubernetes.reports import of
@@ -184,6 +185,7 @@ class Running:
         self.bridge = bridge
         self.loop = Loop()
         self.ended: BaseException | None = None
+        self._stopped: float | None = None
         self._stop: asyncio.Event | None = None
         self._events: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
@@ -196,6 +198,7 @@ class Running:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
     ) -> None:
+        self._stopped = time.monotonic()
         if self._thread.is_alive() and self._events is not None and self._stop is not None:
             self._events.call_soon_threadsafe(self._stop.set)
         self._thread.join(15)
@@ -231,10 +234,21 @@ class Running:
         wait_until(lambda: self.bridge.health().events >= len(names), 30, "the watch has listed")
         time.sleep(0.3)
 
+    def told(self, name: str) -> bool:
+        """Whether the stored status is the newest news, so that no patch is under way or due before long."""
+        board = self.bridge._boards[self.policy(name).uid]
+        pending = [each for each in board._now.by_kind.values() if each.pending is not None]
+        return bool(board._stored.by_kind) and not differ(board._stored, board._now) and not pending
+
+    def list_now(self) -> None:
+        """Let the bridge list all policies, as it does by itself every few minutes."""
+        assert self._events is not None
+        self._events.call_soon_threadsafe(self.bridge._relist.set)
+
     def longest_pause(self) -> float:
-        """The longest time between two ticks of the load loop, in seconds."""
-        ticks = self.loop.ticks
-        return max(later - earlier for earlier, later in itertools.pairwise(ticks))
+        """The longest time that the load loop did not tick, in seconds; the time since its last tick counts."""
+        times = [*self.loop.ticks, self._stopped or time.monotonic()]
+        return max(later - earlier for earlier, later in itertools.pairwise(times))
 
 
 @contextlib.contextmanager
