@@ -35,6 +35,7 @@ class Options:
         limits: What policies may name.
         scheme: Label value of the clients' series.
         per_source: Whether to serve two series per listed source.
+        written: Whether to serve two more, which say what was written last.
     """
 
     listen: tuple[str, int]
@@ -42,6 +43,7 @@ class Options:
     limits: Limits
     scheme: str = ""
     per_source: bool = True
+    written: bool = False
 
 
 async def run(options: Options) -> None:
@@ -55,7 +57,7 @@ async def run(options: Options) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    metrics = Metrics(options.scheme, options.per_source)
+    metrics = Metrics(options.scheme, options.per_source, options.written)
     if options.policy is not None:
         await _with_file(options, options.policy, metrics, stop)
     else:

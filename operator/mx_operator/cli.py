@@ -30,6 +30,7 @@ Every option is also an environment variable, given in brackets; a flag goes bef
 
 _CHOICES: Final = {
     "source_metrics": ("MX_OPERATOR_SOURCE_METRICS", ("on", "off")),
+    "written_metrics": ("MX_OPERATOR_WRITTEN_METRICS", ("on", "off")),
     "log_format": ("MX_OPERATOR_LOG_FORMAT", ("text", "json")),
     "log_level": ("MX_OPERATOR_LOG_LEVEL", ("debug", "info", "warning", "error")),
 }
@@ -135,6 +136,13 @@ def _run(one: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
         " [MX_OPERATOR_SOURCE_METRICS]",
     )
     one.add_argument(
+        "--written-metrics",
+        choices=_CHOICES["written_metrics"][1],
+        default=get("MX_OPERATOR_WRITTEN_METRICS", "off"),
+        help="two more: the load written last and when, for the dashboard MX / Source; default off"
+        " [MX_OPERATOR_WRITTEN_METRICS]",
+    )
+    one.add_argument(
         "--scheme",
         default=get("MX_METRICS_SCHEME", ""),
         help="label value that tells this fleet's series from others' [MX_METRICS_SCHEME]",
@@ -163,6 +171,7 @@ def _run_command(arguments: argparse.Namespace) -> int:
         limits=_limits(arguments),
         scheme=arguments.scheme,
         per_source=arguments.source_metrics == "on",
+        written=arguments.written_metrics == "on",
     )
     try:
         asyncio.run(app.run(options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from mx_exporter import exposition, model
 from mx_exporter.engines.status import ScrapeStatus
 from mx_exporter.model import NicView
 from mx_exporter.snapshot import Snapshot
+from mx_operator.core.ledgers import Ledger
+from mx_operator.core.memory import Memory, RowMemory
 from mx_operator.core.model import Identity, Outcome, Result, Row, SourceKey, Write
 from mx_operator.core.reports import Check, Counts, PolicyReport
 from mx_operator.telemetry.metrics import Metrics
@@ -74,14 +77,17 @@ def _operator() -> str:
         signal_ages={"exporter": 1.0},
         **dict.fromkeys(("prometheus", "server", "load_supported", "data_fresh", "heartbeat"), yes),
     )
+    ledger = Ledger(random.Random(0))
+    ledger.memory = Memory({key: RowMemory(0, 0.5, 1, 0.0, wrote=0.5, sent_at=1.0)})
     cycle: Any = _Cycle(
         started=0.0,
         ended=1.0,
         rows=(Row(key, 0, "model", 1, 0.5),),
         identities={key: Identity(host="10.0.0.1", pod_name="pod")},
         outcomes=(Outcome(write, Result.ACCEPTED, 0.0, 1.0),),
+        ledger=ledger,
     )
-    metrics = Metrics()
+    metrics = Metrics(written=True)
     endpoint: Any = "endpoint"
     metrics.saw(endpoint, cycle, [report])
     return metrics.page().decode()
@@ -99,6 +105,7 @@ class _Cycle:
     rows: tuple[Row, ...]
     identities: dict[SourceKey, Identity]
     outcomes: tuple[Outcome, ...]
+    ledger: Ledger
 
 
 def _server() -> str:

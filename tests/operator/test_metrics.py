@@ -10,7 +10,9 @@ import subprocess
 
 import pytest
 
+from mx_operator import app, cli
 from mx_operator.core.ledgers import Ledger
+from mx_operator.core.memory import Memory, RowMemory
 from mx_operator.core.model import Identity, Outcome, Result, Row, SourceKey, Write
 from mx_operator.core.reports import Check, Counts, PolicyReport
 from mx_operator.core.rules import Rules
@@ -37,13 +39,15 @@ REPORT = PolicyReport(
     heartbeat_interval=30.0,
     clock_skew=None,
     duration=0.03,
+    source_heartbeat=15.0,
 )
 
 
-def cycle(*rows: Row, identities: dict[SourceKey, Identity] | None = None) -> Cycle:
+def cycle(*rows: Row, identities: dict[SourceKey, Identity] | None = None, memory: Memory | None = None) -> Cycle:
     write = Write(KEY, 0, 0.5, 1, 0.0, 0.0, "fleet")
     outcomes = (Outcome(write, Result.ACCEPTED, 0, 0), Outcome(write, Result.UNSENT, 0, 0))
     ledger = Ledger(random.Random(0))
+    ledger.memory = memory or ledger.memory
     return Cycle((), 0.0, 0.03, None, rows, None, outcomes, {}, identities or {}, ledger, Rules())
 
 
@@ -96,3 +100,68 @@ def test_the_series_with_process_ids_can_be_switched_off() -> None:
     metrics = Metrics(per_source=False)
     metrics.saw(ENDPOINT, cycle(*ROWS), [REPORT])
     assert b"worker" not in metrics.page()
+
+
+#: Both sources are remembered, and one that is no longer listed; only the first was ever written.
+WROTE = Memory(
+    {
+        KEY: RowMemory(0, 0.25, 1, 90.0, wrote=0.3, sent_at=95.0),
+        ROWS[1].key: RowMemory(1, None, 1, 90.0),
+        SourceKey("0123456789abcdef", "worker-gone"): RowMemory(0, 0.7, 1, 50.0, wrote=0.7, sent_at=60.0),
+    }
+)
+
+
+def written(per_source: bool = True) -> Metrics:
+    """Metrics that also show what was written; the monotonic clock says 100, the wall clock 1,000,100."""
+    return Metrics("east", per_source, written=True, clocks=lambda: (100.0, 1_000_100.0))
+
+
+def test_what_was_written_last_is_shown_of_listed_sources_when_asked_for() -> None:
+    metrics = written()
+    metrics.saw(ENDPOINT, cycle(*ROWS, memory=WROTE), [REPORT])
+    lines = [line for line in metrics.page().decode().splitlines() if "mx_operator_written" in line]
+    labels = '{source_worker_id="worker-1",mx_source_id="0123456789abcdef",worker_rank="0"}'
+    assert lines == [
+        "# HELP mx_operator_written_load The load that this operator wrote last for a READY source.",
+        "# TYPE mx_operator_written_load gauge",
+        f"mx_operator_written_load{labels} 0.3",
+        "# HELP mx_operator_written_timestamp_seconds When it did.",
+        "# TYPE mx_operator_written_timestamp_seconds gauge",
+        f"mx_operator_written_timestamp_seconds{labels} 1000095.0",
+    ]
+
+
+def test_what_was_written_is_gone_with_its_source() -> None:
+    metrics = written(per_source=False)
+    metrics.saw(ENDPOINT, cycle(*ROWS, memory=WROTE), [REPORT])
+    assert b'mx_operator_written_load{source_worker_id="worker-1"' in metrics.page()
+    assert b"mx_p2p" not in metrics.page()
+    metrics.saw(ENDPOINT, cycle(ROWS[1], memory=WROTE), [REPORT])
+    assert b"worker" not in metrics.page()
+
+
+def test_what_was_written_is_not_shown_unasked() -> None:
+    metrics = Metrics()
+    metrics.saw(ENDPOINT, cycle(*ROWS, memory=WROTE), [REPORT])
+    assert b"mx_operator_written" not in metrics.page()
+
+
+def test_one_worker_under_two_identities_has_one_load_series_the_higher() -> None:
+    other = Row(SourceKey("fedcba9876543210", "worker-1"), 0, ROWS[0].model_name, 1, 0.75)
+    metrics = Metrics()
+    metrics.saw(ENDPOINT, cycle(ROWS[0], other), [REPORT])
+    loads = [line for line in metrics.page().decode().splitlines() if line.startswith("mx_p2p_source_load")]
+    assert [line.rsplit(" ", 1)[1] for line in loads] == ["0.75"]
+
+
+@pytest.mark.parametrize(("arguments", "asked"), [([], False), (["--written-metrics=on"], True)])
+def test_the_door_asks_for_what_was_written(arguments: list[str], asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[app.Options] = []
+
+    async def run(options: app.Options) -> None:
+        seen.append(options)
+
+    monkeypatch.setattr(app, "run", run)
+    assert cli.main(["run", "--policy", "policy.yaml", *arguments]) == 0
+    assert [options.written for options in seen] == [asked]

@@ -78,6 +78,7 @@ class PolicyReport:
         heartbeat_interval: Median of the intervals seen, in seconds.
         clock_skew: Seconds between the clocks of the server's replicas, as far as seen.
         duration: Seconds this cycle took.
+        source_heartbeat: The policy's own word for that interval, in seconds.
     """
 
     policy: str
@@ -95,6 +96,7 @@ class PolicyReport:
     heartbeat_interval: float | None
     clock_skew: float | None
     duration: float
+    source_heartbeat: float | None = None
 
     @property
     def stale_ratio(self) -> float:

@@ -62,6 +62,7 @@ def _report(
         heartbeat_interval=interval,
         clock_skew=cycle.ledger.clocks.skew,
         duration=cycle.ended - cycle.started,
+        source_heartbeat=policy.source_heartbeat,
     )
 
 
@@ -200,4 +201,5 @@ def unusable(policy: SourceLoadPolicy, reason: str, message: str, wall: float) -
         heartbeat_interval=None,
         clock_skew=None,
         duration=0.0,
+        source_heartbeat=policy.source_heartbeat,
     )

@@ -8,46 +8,47 @@ from __future__ import annotations
 
 import bisect
 import collections
-import dataclasses
 import importlib.metadata
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from mx_operator.core.model import Identity, Result, Row, SourceKey
+from mx_operator.core.model import Result
 from mx_operator.core.reports import PolicyReport
 from mx_operator.loop.endpoints import Cycle, EndpointKey
+from mx_operator.telemetry import sources
 
 _STATES = ("listed", "matched", "unmatched", "ambiguous", "stale", "invalid", "conflicting")
 _BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Listed:
-    """What an endpoint listed last."""
-
-    rows: Sequence[Row]
-    identities: Mapping[SourceKey, Identity]
-
-
 class Metrics(Collector):
     """Sees every cycle (a `CycleObserver`) and answers scrapes."""
 
-    def __init__(self, scheme: str = "", per_source: bool = True) -> None:
+    def __init__(
+        self,
+        scheme: str = "",
+        per_source: bool = True,
+        written: bool = False,
+        clocks: Callable[[], tuple[float, float]] = lambda: (time.monotonic(), time.time()),
+    ) -> None:
         """Make the metrics, in a registry of their own.
 
         Args:
             scheme: Value of the label of that name, which the clients' own series carry, too.
             per_source: Also the two series per listed source, whose labels hold per-process ids.
+            written: Also two series per listed source that say what was written last and when.
+            clocks: This process' monotonic clock and its wall clock, at one moment.
         """
         self.registry = CollectorRegistry()
-        self._scheme, self._per_source = scheme, per_source
+        self._scheme, self._per_source, self._written, self._clocks = scheme, per_source, written, clocks
         self._reports: dict[EndpointKey, Sequence[PolicyReport]] = {}
-        self._listed: dict[EndpointKey, Listed] = {}
+        self._listed: dict[EndpointKey, sources.Listed] = {}
         self._writes: collections.Counter[tuple[str, str]] = collections.Counter()
         self._skips: collections.Counter[tuple[str, str]] = collections.Counter()
         self._clamped: collections.Counter[str] = collections.Counter()
@@ -62,7 +63,7 @@ class Metrics(Collector):
         self._cycles_sum += took
         before = {report.policy for report in self._reports.get(endpoint, ())}
         self._reports[endpoint] = reports
-        self._listed[endpoint] = Listed(cycle.rows, cycle.identities)
+        self._listed[endpoint] = sources.Listed(cycle.rows, cycle.identities, cycle.ledger.memory.rows)
         for outcome in cycle.outcomes:
             if outcome.result is Result.UNSENT:
                 continue  # a skip, and counted as one
@@ -128,51 +129,14 @@ class Metrics(Collector):
         return generate_latest(self.registry) + "".join(self._of_sources()).encode()
 
     def _of_sources(self) -> Iterator[str]:
-        """The lines of the listed sources, written directly: as samples, ten thousand sources would be 20 MB."""
-        if not self._per_source:
+        if not (self._per_source or self._written):
             return
-        yield "# HELP mx_p2p_source_load The load a server has stored for a READY source.\n"
-        yield "# TYPE mx_p2p_source_load gauge\n"
-        for row, _ in self._rows():
-            if row.load is not None:
-                labels = {
-                    "scheme": self._scheme,
-                    "source_worker_id": row.key.worker_id,
-                    "model_name": row.model_name,
-                    "worker_rank": str(row.worker_rank),
-                    "origin": "listing",
-                }
-                yield f"mx_p2p_source_load{_labels(labels)} {row.load!r}\n"
-        yield "# HELP mx_p2p_source_info 1, with where a READY source is.\n"
-        yield "# TYPE mx_p2p_source_info gauge\n"
-        for row, identity in self._rows():
-            labels = {
-                "source_worker_id": row.key.worker_id,
-                "mx_source_id": row.key.mx_source_id,
-                "worker_rank": str(row.worker_rank),
-                "k8s_pod_ip": (identity and identity.host) or "",
-                "k8s_pod_name": (identity and identity.pod_name) or "",
-            }
-            yield f"mx_p2p_source_info{_labels(labels)} 1\n"
-
-    def _rows(self) -> Iterator[tuple[Row, Identity | None]]:
-        """Each listed source once: two endpoints may be one server, and a series twice would spoil the whole page."""
-        seen: set[SourceKey] = set()
-        for listed in list(self._listed.values()):
-            for row in listed.rows:
-                if row.key not in seen:
-                    seen.add(row.key)
-                    yield row, listed.identities.get(row.key)
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
-
-
-def _escaped(value: str) -> str:
-    if "\\" in value or '"' in value or "\n" in value:
-        return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return value
+        everybody = list(sources.each(list(self._listed.values())))
+        if self._per_source:
+            yield from sources.listing(everybody, self._scheme)
+        if self._written:
+            monotonic, wall = self._clocks()
+            yield from sources.written(everybody, wall - monotonic)
 
 
 def _fill(family: CounterMetricFamily, counter: Mapping[tuple[str, str], int]) -> None:
@@ -181,7 +145,7 @@ def _fill(family: CounterMetricFamily, counter: Mapping[tuple[str, str], int]) -
 
 
 def _of_policies(reports: Sequence[PolicyReport]) -> Iterator[Metric]:
-    sources = GaugeMetricFamily("mx_operator_sources", "Sources, by state.", labels=["policy", "state"])
+    by_state = GaugeMetricFamily("mx_operator_sources", "Sources, by state.", labels=["policy", "state"])
     ages = GaugeMetricFamily(
         "mx_operator_signal_age_seconds", "Age of a signal's youngest sample.", labels=["policy", "signal"]
     )
@@ -194,20 +158,26 @@ def _of_policies(reports: Sequence[PolicyReport]) -> Iterator[Metric]:
     heartbeat = GaugeMetricFamily(
         "mx_operator_heartbeat_interval_seconds", "Median interval between sources' heartbeats.", labels=["policy"]
     )
+    configured = GaugeMetricFamily(
+        "mx_operator_heartbeat_interval_configured_seconds",
+        "What the policy says it is (sourceHeartbeat).",
+        labels=["policy"],
+    )
     skew = GaugeMetricFamily(
         "mx_operator_server_clock_skew_seconds", "How far the server's replicas' clocks differ.", labels=["policy"]
     )
     for report in reports:
         for state in _STATES:
-            sources.add_metric([report.policy, state], getattr(report.counts, state))
+            by_state.add_metric([report.policy, state], getattr(report.counts, state))
         for signal, age in report.signal_ages.items():
             ages.add_metric([report.policy, signal], age)
         _known(up, [report.policy, "prometheus"], report.prometheus.ok)
         _known(up, [report.policy, "server"], report.server.ok)
         _known(supported, [report.policy], report.load_supported.ok)
         _known(heartbeat, [report.policy], report.heartbeat_interval)
+        _known(configured, [report.policy], report.source_heartbeat)
         _known(skew, [report.policy], report.clock_skew)
-    yield from (sources, ages, up, supported, heartbeat, skew)
+    yield from (by_state, ages, up, supported, heartbeat, configured, skew)
 
 
 def _known(family: GaugeMetricFamily, labels: Sequence[str], value: float | bool | None) -> None:
