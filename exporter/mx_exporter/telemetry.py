@@ -13,6 +13,7 @@ import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Mapping
 
+from mx_exporter.engines.status import ScrapeStatus
 from mx_exporter.model import Direction, Flow, Pod, PortStatus, SourceLoad
 from mx_exporter.snapshot import Snapshot
 
@@ -144,13 +145,20 @@ def _sources(snapshot: Snapshot) -> Iterator[Family]:
         "mx.exporter.target.up",
         "1 when the last scrape of an engine's page gave a reading, else 0.",
         "",
-        tuple(({**_pod(one.pod), "target_port": str(one.port)}, int(one.up)) for one in snapshot.scrapes),
+        tuple((_target(one), int(one.up)) for one in snapshot.scrapes),
     )
     yield Family(
         "mx.exporter.target.scrape.duration",
         "Seconds the last scrape of an engine's page took.",
         "s",
-        tuple(({**_pod(one.pod), "target_port": str(one.port)}, one.duration) for one in snapshot.scrapes),
+        tuple((_target(one), one.duration) for one in snapshot.scrapes),
+    )
+    yield Family(
+        "mx.exporter.target.bad_lines",
+        "Lines of wanted metrics on an engine's pages that could not be read.",
+        "",
+        tuple((_target(one), one.bad_lines) for one in snapshot.scrapes),
+        counter=True,
     )
 
 
@@ -192,6 +200,10 @@ def _port(port: PortStatus) -> Attributes:
 
 def _direction(port: PortStatus, direction: Direction) -> Attributes:
     return {**_port(port), "network.io.direction": direction.value}
+
+
+def _target(scrape: ScrapeStatus) -> Attributes:
+    return {**_pod(scrape.pod), "target_port": str(scrape.port)}
 
 
 def _pod(pod: Pod) -> Attributes:

@@ -36,7 +36,7 @@ def full(tmp_path: pathlib.Path) -> Looking:
         other: (Usage("", "", None, "refused", 0.0),),
     }
     looking.engines.scraped = (
-        ScrapeStatus(POD, 8000, True, 0.0125, None, 0.0),
+        ScrapeStatus(POD, 8000, True, 0.0125, None, 0.0, 3),
         ScrapeStatus(other, 8000, False, 1.0, "refused", 0.0),
     )
     looking.tick()

@@ -38,7 +38,8 @@ class State:
     reason: str | None = "pending"  # of the last failure; None after a good attempt
     duration: float = 0.0
     ended: float = 0.0
-    bad_lines: int = 0
+    bad_lines: int = 0  # of the last page
+    all_bad_lines: int = 0  # of all pages so far
     path: str | None = None  # the one that showed gauges last
     json_paths: frozenset[str] = frozenset()  # asking these again would drain somebody's statistics
 
@@ -61,12 +62,13 @@ def good(state: State, path: str, page: PageReadings, overlong: int, began: floa
         duration=now - began,
         ended=now,
         bad_lines=page.bad_lines + overlong,
+        all_bad_lines=state.all_bad_lines + page.bad_lines + overlong,
         path=path,
     )
 
 
-def failed(state: State, reasons: Mapping[str, str], began: float, now: float) -> State:
-    """The state after an attempt in which every path failed, each for its reason.
+def failed(state: State, reasons: Mapping[str, str], began: float, now: float, bad_lines: int = 0) -> State:
+    """The state after an attempt in which every path failed, each for its reason, with so many unreadable lines.
 
     The path that worked is given up where it is gone for good, so that the usual ones are tried again.
     """
@@ -82,6 +84,8 @@ def failed(state: State, reasons: Mapping[str, str], began: float, now: float) -
         reason=reason,
         duration=now - began,
         ended=now,
+        bad_lines=bad_lines,
+        all_bad_lines=state.all_bad_lines + bad_lines,
         path=state.path if reason in PASSING else None,
         json_paths=json_paths,
     )
@@ -115,7 +119,7 @@ def statuses(plan: Plan, states: Mapping[Target, State]) -> tuple[ScrapeStatus, 
         if target in states and not (target.pod in found and _no_engine(states[target]))
     ]
     return tuple(
-        ScrapeStatus(t.pod, t.port, s.reason is None, s.duration, s.reason, s.ended, s.bad_lines) for t, s in tried
+        ScrapeStatus(t.pod, t.port, s.reason is None, s.duration, s.reason, s.ended, s.all_bad_lines) for t, s in tried
     )
 
 

@@ -166,6 +166,7 @@ class Engines:
 
     async def _read(self, reader: pages.Pages, target: Target, before: results.State, began: float) -> results.State:
         reasons: dict[str, str] = {}
+        bad_lines = 0
         for path in before.paths(target):
             try:
                 page = await reader.read(target, path)
@@ -178,8 +179,9 @@ class Engines:
             found = readings.read(self._table, page.lines)
             if found.readings:
                 return results.good(before, path, found, page.overlong, began, self._clock())
+            bad_lines += found.bad_lines + page.overlong
             reasons[path] = "unreadable" if page.overlong else "no_gauge"
-        return results.failed(before, reasons, began, self._clock())
+        return results.failed(before, reasons, began, self._clock(), bad_lines)
 
 
 def _say(target: Target, before: results.State, after: results.State) -> None:

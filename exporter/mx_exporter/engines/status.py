@@ -1,4 +1,4 @@
-"""How the last scrape of each page went; what `mx_exporter_target_up` and its duration are made from."""
+"""How scraping each page goes; what the `mx_exporter_target_*` metrics are made from."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ class ScrapeStatus:
     duration: float  # seconds the last attempt took
     reason: str | None  # why it is not up; one of a fixed set of words
     at: float  # when the last attempt ended, monotonic seconds
-    bad_lines: int = 0  # lines of wanted metrics on the last page that could not be read
+    bad_lines: int = 0  # lines of wanted metrics that could not be read, on all pages since the target appeared

@@ -180,6 +180,15 @@ class TestResults:
         (one,) = results.statuses(Plan((TARGET, other), {}), {TARGET: state})
         assert (one.port, one.up, one.duration, one.reason, one.at, one.bad_lines) == (8000, True, 1, None, 11, 5)
 
+    def test_unreadable_lines_are_counted_over_all_pages(self) -> None:
+        state = State()
+        for now, bad in ((11, 3), (13, 0), (15, 2)):
+            state = results.good(state, "/metrics", PageReadings((reading(),), bad), 1, now - 1, now)
+        state = results.failed(state, {"/metrics": "unreadable"}, 16, 17, bad_lines=4)
+        state = results.failed(state, {"/metrics": "timeout"}, 18, 19)
+        (one,) = results.statuses(Plan((TARGET,), {}), {TARGET: state})
+        assert one.bad_lines == 3 + 0 + 2 + 3 * 1 + 4
+
     @pytest.mark.parametrize(("reason", "shown"), [("refused", 1), ("no_gauge", 1), ("timeout", 2), ("tls", 2)])
     def test_ports_that_never_were_an_engines_are_not_down_for_ever(self, reason: str, shown: int) -> None:
         other = Target(POD, 30000, None, "http")

@@ -377,3 +377,16 @@ def test_one_engine_on_two_ports_is_one(tmp_path: pathlib.Path) -> None:
         watched = Watched(tmp_path, source(api, mx))
         watched.scrape()
         assert watched.page() == known("vllm", "0.62", "0") + '\nmx_exporter_target_up{POD,target_port="#1"} 1.0'
+
+
+def test_lines_that_cannot_be_read_are_counted_for_their_port(tmp_path: pathlib.Path) -> None:
+    """Also of a page without a gauge; a page that has fewer of them takes nothing back."""
+    with EngineServer().text('vllm:num_requests_running{engine="0"} many\n') as server:
+        watched = Watched(tmp_path, source(server))
+        seen = []
+        for page in (None, 'vllm:kv_cache_usage_perc{engine="0"} 0.5\nvllm:num_requests_running{ 1\n', None):
+            if page:
+                server.text(page)
+            watched.scrape()
+            seen += [(status.up, status.bad_lines) for status in watched.engines.scrapes()]
+        assert seen == [(False, 1), (True, 2), (True, 3)]
