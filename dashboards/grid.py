@@ -7,11 +7,27 @@ all. `Grid` wraps, counts and names.
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
 from typing import Final
 
 from grafana_foundation_sdk.models import dashboard, prometheus
 
 COLUMNS: Final = 24
+#: Panels of one width and height, side by side.
+Band = tuple[int, int, Sequence[dashboard.Panel]]
+#: A title and what stands below it.
+Row = tuple[str, Sequence[Band]]
+
+
+def filled(rows: Sequence[Row]) -> Grid:
+    """A grid with these rows."""
+    grid = Grid()
+    for title, bands in rows:
+        grid.row(title)
+        for width, height, panels in bands:
+            for panel in panels:
+                grid.add(panel, width, height)
+    return grid
 
 
 class Grid:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.promql import greatest, select
+from dashboards.promql import greatest, quantile, select, total
 
 #: Loads as the MX server lists them, from the operator. Selectors' own series of that name have no `origin`.
 EVERY_LISTED: Final = greatest(("source_worker_id", "model_name"), select("mx_p2p_source_load", origin="listing"))
@@ -32,8 +32,16 @@ LISTED_PODS: Final = (
 MEASURED: Final = greatest(
     ("k8s_namespace_name", "k8s_pod_name", "k8s_pod_ip", "gpu", "nic_mapping"), select("mx_source_load")
 )
+#: Sources that cycles of the operator did not write, a second.
+SKIPS: Final = total(("reason",), f"rate({select('mx_operator_skips_total')}[$__rate_interval])")
 NEEDS_SELECTOR: Final = "needs our selector (mx_selector_*) in the targets"
 NEEDS_OPERATOR: Final = "No listing: is mx-operator scraped?"
 NEEDS_EXPORTER: Final = "No exporter: is mx-exporter scraped?"
 NEEDS_TARGETS: Final = "No target's metrics: MX_METRICS_ENABLED=1, and scrape port 9402"
+NOT_WRITTEN: Final = "not exported (--written-metrics=on), or none yet"
 NO_SOURCE_LABEL: Final = "label not exported: MX_METRICS_SOURCE_ID_LABEL=1 on the targets adds source_worker_id"
+
+
+def cycle(q: float) -> str:
+    """A quantile of the time that the operator's cycles take, in seconds."""
+    return quantile(q, (), f"rate({select('mx_operator_cycle_duration_seconds_bucket')}[$__rate_interval])")

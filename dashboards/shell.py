@@ -10,7 +10,7 @@ from grafana_foundation_sdk.builders import prometheus
 from grafana_foundation_sdk.cog import builder as cogbuilder
 from grafana_foundation_sdk.models import dashboard
 
-from dashboards.grid import Grid
+from dashboards.grid import Row, filled
 from dashboards.house import SOURCE
 
 TAG: Final = "modelexpress"
@@ -109,9 +109,21 @@ def markers() -> list[cogbuilder.Builder[dashboard.AnnotationQuery]]:
 
 
 def dashboard_of(
-    title: str, uid: str, description: str, variables: Sequence[cogbuilder.Builder[dashboard.VariableModel]], grid: Grid
+    title: str,
+    uid: str,
+    module_doc: str | None,
+    rows: Sequence[Row],
+    variables: Sequence[cogbuilder.Builder[dashboard.VariableModel]] = (),
 ) -> dashboard.Dashboard:
-    """A dashboard around a filled grid."""
+    """A whole dashboard.
+
+    Args:
+        title: In Grafana's list.
+        uid: In its address; stable.
+        module_doc: Docstring of the board's module: its first line describes the dashboard.
+        rows: What is on it, from top to bottom.
+        variables: Its own, beside those that all have.
+    """
     others = (
         boards.DashboardLink("MX dashboards")
         .type(dashboard.DashboardLinkType.DASHBOARDS)
@@ -123,7 +135,7 @@ def dashboard_of(
     made = (
         boards.Dashboard(title)
         .uid(uid)
-        .description(description)
+        .description(str(module_doc).splitlines()[0])
         .tags([TAG])
         .timezone("browser")
         .readonly()
@@ -135,5 +147,5 @@ def dashboard_of(
         .annotations(markers())
         .build()
     )
-    made.panels = list(grid.panels)
+    made.panels = list(filled(rows).panels)
     return made

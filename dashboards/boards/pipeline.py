@@ -11,7 +11,6 @@ from typing import Final
 from grafana_foundation_sdk.models import dashboard
 
 from dashboards import house, shell
-from dashboards.grid import Grid
 from dashboards.house import Column, Query, Words
 from dashboards.names import (
     EVERY_LISTED,
@@ -20,8 +19,10 @@ from dashboards.names import (
     NEEDS_SELECTOR,
     NEEDS_TARGETS,
     ROWS,
+    SKIPS,
+    cycle,
 )
-from dashboards.promql import greatest, known, pulled, quantile, select, total
+from dashboards.promql import greatest, known, pulled, select, total
 
 _STAMPS: Final = select("mx_exporter_sample_timestamp_seconds")
 _SOURCES: Final = select("mx_operator_sources")
@@ -36,33 +37,20 @@ def _state(state: str) -> str:
 
 def pipeline() -> dashboard.Dashboard:
     """The dashboard."""
-    grid = Grid()
-    grid.row("Is the load getting through?")
-    for panel in _answers():
-        grid.add(panel, 4, 4)
-    grid.add(_alerts(), 14, 8)
-    grid.add(_coverage(), 10, 8)
-    grid.row("Exporters")
-    grid.add(_unknown(), 12, 8)
-    grid.add(_ports(), 12, 8)
-    grid.add(_ticks(), 8, 7)
-    grid.add(_targets(), 8, 7)
-    grid.add(_port_errors(), 8, 7)
-    grid.row("Operator")
-    grid.add(_dependencies(), 12, 7)
-    grid.add(_states(), 12, 7)
-    grid.add(_writes(), 8, 8)
-    grid.add(_skips(), 8, 8)
-    grid.add(_cycles(), 8, 8)
-    grid.add(_signal_ages(), 8, 7)
-    grid.add(_heartbeats(), 8, 7)
-    grid.add(_clocks(), 8, 7)
-    grid.row("Server and targets")
-    grid.add(_listings(), 8, 8)
-    grid.add(_fallbacks(), 8, 8)
-    grid.add(_server(), 8, 8)
-    grid.add(_builds(), 24, 6)
-    return shell.dashboard_of("MX / Pipeline health", "mx-pipeline", str(__doc__).splitlines()[0], [], grid)
+    rows = (
+        ("Is the load getting through?", [(4, 4, _answers()), (14, 8, [_alerts()]), (10, 8, [_coverage()])]),
+        ("Exporters", [(12, 8, [_unknown(), _ports()]), (8, 7, [_ticks(), _targets(), _port_errors()])]),
+        (
+            "Operator",
+            [
+                (12, 7, [_dependencies(), _states()]),
+                (8, 8, [_writes(), _skips(), _cycles()]),
+                (8, 7, [_signal_ages(), _heartbeats(), _clocks()]),
+            ],
+        ),
+        ("Server and targets", [(8, 8, [_listings(), _fallbacks(), _server()]), (24, 6, [_builds()])]),
+    )
+    return shell.dashboard_of("MX / Pipeline health", "mx-pipeline", __doc__, rows)
 
 
 def _answers() -> list[dashboard.Panel]:
@@ -124,7 +112,7 @@ def _answers() -> list[dashboard.Panel]:
             ),
             [
                 Query(f"{writes} or 0 * {_state('listed')}", "writes"),
-                Query(_cycle(0.95), "cycle p95"),
+                Query(cycle(0.95), "cycle p95"),
             ],
             unit="wps",
             decimals=2,
@@ -137,10 +125,6 @@ def _answers() -> list[dashboard.Panel]:
             steps=house.BAD_IF_ANY,
         ),
     ]
-
-
-def _cycle(q: float) -> str:
-    return quantile(q, (), f"rate({select('mx_operator_cycle_duration_seconds_bucket')}{_RATE})")
 
 
 def _alerts() -> dashboard.Panel:
@@ -318,7 +302,6 @@ def _writes() -> dashboard.Panel:
 
 
 def _skips() -> dashboard.Panel:
-    skips = total(("reason",), f"rate({select('mx_operator_skips_total')}{_RATE})")
     return house.lines(
         Words(
             "Skips by reason",
@@ -326,7 +309,7 @@ def _skips() -> dashboard.Panel:
             "pass by themselves. docs/operator.md explains all. Metric: `mx_operator_skips_total`.",
             NEEDS_OPERATOR,
         ),
-        [Query(skips, "{{reason}}")],
+        [Query(SKIPS, "{{reason}}")],
         unit="cps",
         calcs=("lastNotNull",),
     )
@@ -339,7 +322,7 @@ def _cycles() -> dashboard.Panel:
             "How long they take. Metric: `mx_operator_cycle_duration_seconds`.",
             NEEDS_OPERATOR,
         ),
-        [Query(known(_cycle(q)), f"p{100 * q:g}") for q in (0.5, 0.95, 0.99)],
+        [Query(known(cycle(q)), f"p{100 * q:g}") for q in (0.5, 0.95, 0.99)],
         unit="s",
         calcs=("lastNotNull",),
     )
@@ -360,15 +343,22 @@ def _signal_ages() -> dashboard.Panel:
 
 
 def _heartbeats() -> dashboard.Panel:
+    def of(metric: str) -> str:
+        return f"max by (policy) ({select(f'mx_operator_heartbeat_interval_{metric}')})"
+
     return house.lines(
         Words(
             "Heartbeat interval of the sources",
-            "Median as seen. It has to be what the policy says in sourceHeartbeat. "
-            "Metric: `mx_operator_heartbeat_interval_seconds`.",
+            "Median as seen; dashed what the policy says in sourceHeartbeat. They have to be the same. "
+            "Metric: `mx_operator_heartbeat_interval_seconds`, `mx_operator_heartbeat_interval_configured_seconds`.",
             "Not seen yet",
         ),
-        [Query(f"max by (policy) ({select('mx_operator_heartbeat_interval_seconds')})", "{{policy}}")],
+        [
+            Query(of("seconds"), "{{policy}} seen"),
+            Query(of("configured_seconds"), "{{policy}} configured"),
+        ],
         unit="s",
+        dashed="/configured$/",
         calcs=("lastNotNull",),
     )
 

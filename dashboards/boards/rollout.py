@@ -11,7 +11,6 @@ from typing import Final
 from grafana_foundation_sdk.models import dashboard
 
 from dashboards import house, shell
-from dashboards.grid import Grid
 from dashboards.house import Query, Words
 from dashboards.names import (
     LISTED,
@@ -58,32 +57,25 @@ _PULL_P99_BEFORE: Final = quantile(
 
 def rollout() -> dashboard.Dashboard:
     """The dashboard."""
-    grid = Grid()
-    grid.row("Is it hurting serving, and do pulls go where they should?")
-    for panel in _answers():
-        grid.add(panel, 4, 4)
-    grid.row("Sources")
-    grid.add(_load_per_source(), 12, 10)
-    grid.add(_load_heatmap(), 12, 10)
-    grid.row("Pulls")
-    for panel in (_pulls_by_policy(), _pulls_per_source(), _busy_share()):
-        grid.add(panel, 8, 8)
-    grid.add(_transfer_seconds(), 12, 9)
-    grid.add(_chosen_age(), 12, 9)
-    grid.row("Network")
-    for direction, words in _NIC_WORDS.items():
-        grid.add(_nic(direction, words), 12, 9)
-    grid.row("Serving")
-    grid.add(_kv(), 12, 9)
-    grid.add(_first_token(), 12, 9)
-    grid.add(_tokens(), 12, 8)
-    grid.add(_requests(), 12, 8)
+    rows = (
+        ("Is it hurting serving, and do pulls go where they should?", [(4, 4, _answers())]),
+        ("Sources", [(12, 10, [_load_per_source(), _load_heatmap()])]),
+        (
+            "Pulls",
+            [
+                (8, 8, [_pulls_by_policy(), _pulls_per_source(), _busy_share()]),
+                (12, 9, [_transfer_seconds(), _chosen_age()]),
+            ],
+        ),
+        ("Network", [(12, 9, [_nic(direction, words) for direction, words in _NIC_WORDS.items()])]),
+        ("Serving", [(12, 9, [_kv(), _first_token()]), (12, 8, [_tokens(), _requests()])]),
+    )
     variables = [
         shell.models(),
         shell.choice("busy", "Busy from", "Load from which on a source counts as busy.", _BUSY, "0.7"),
         shell.choice("baseline", "Before", "How long before is the time to compare with.", _BEFORE, "1h"),
     ]
-    return shell.dashboard_of("MX / Rollout", "mx-rollout", str(__doc__).splitlines()[0], variables, grid)
+    return shell.dashboard_of("MX / Rollout", "mx-rollout", __doc__, rows, variables)
 
 
 _BUSY: Final = ("0.5", "0.6", "0.7", "0.8", "0.9")

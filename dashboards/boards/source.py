@@ -11,9 +11,8 @@ from typing import Final
 from grafana_foundation_sdk.models import dashboard
 
 from dashboards import house, shell
-from dashboards.grid import Grid
 from dashboards.house import Column, Query, Words
-from dashboards.names import EVERY_LISTED, NEEDS_EXPORTER, NEEDS_OPERATOR, NEEDS_SELECTOR
+from dashboards.names import EVERY_LISTED, NEEDS_EXPORTER, NEEDS_OPERATOR, NEEDS_SELECTOR, NOT_WRITTEN, SKIPS, cycle
 from dashboards.promql import greatest, named, quantile, select, total
 
 _MEASURED: Final = select("mx_source_load", k8s_pod_ip="$source")
@@ -27,6 +26,11 @@ _HERE: Final = (
     f"and on (source_worker_id) group by (source_worker_id) ({select('mx_p2p_source_info', k8s_pod_ip='$source')})"
 )
 _LISTED: Final = f"({EVERY_LISTED} {_HERE})"
+_WRITTEN: Final = f"({greatest(('source_worker_id',), select('mx_operator_written_load'))} {_HERE})"
+#: The weight that the policy `headroom` gives a load: capacity left over, slowed by contention.
+_WEIGHT: Final = f"clamp_min((1 - {EVERY_LISTED}) / (1 + 5.717 * {EVERY_LISTED}), 0.000001)"
+#: Its weight against its model's average.
+_FAIR: Final = f"({_WEIGHT} {_HERE}) / on (model_name) group_left () avg by (model_name) ({_WEIGHT})"
 _USAGE: Final = select("mx_kv_cache_usage", k8s_pod_ip="$source")
 _KEY: Final = ("instance", "device", "port")
 _DEADBAND: Final = ((None, "green"), (0.06, "orange"), (0.2, "red"))
@@ -36,32 +40,19 @@ _ROW_AGE: Final = ((None, "green"), (35, "orange"), (60, "red"))
 _REASONS: Final = "docs/exporter.md explains every reason"
 
 
-def _weight(load: str) -> str:
-    """The weight that the policy `headroom` gives a load: capacity left over, slowed by contention."""
-    return f"clamp_min((1 - {load}) / (1 + 5.717 * {load}), 0.000001)"
-
-
 def source() -> dashboard.Dashboard:
     """The dashboard."""
-    grid = Grid()
-    grid.row("$source: now, hop by hop")
-    for panel in _hops():
-        grid.add(panel, 6, 3)
-    grid.row("How old at each hop")
-    for panel in _ages():
-        grid.add(panel, 4, 3)
-    grid.row("From counter to listing")
-    grid.add(_signals(), 24, 10)
-    grid.add(_unknown(), 12, 8)
-    grid.add(_share(), 12, 8)
-    grid.row("Its node's ports, its engine")
-    grid.add(_ports(), 12, 9)
-    grid.add(_flows(), 12, 9)
-    grid.add(_engine_up(), 8, 7)
-    grid.add(_engine_seconds(), 8, 7)
-    grid.add(_skips(), 8, 7)
+    rows = (
+        ("$source: now, hop by hop", [(6, 3, _signal_hops()), (5, 3, _load_hops()), (4, 3, [_fair()])]),
+        ("How old at each hop", [(4, 3, _ages())]),
+        ("From counter to listing", [(24, 10, [_signals()]), (12, 8, [_unknown(), _share()])]),
+        (
+            "Its node's ports, its engine",
+            [(12, 9, [_ports(), _flows()]), (8, 7, [_engine_up(), _engine_seconds(), _skips()])],
+        ),
+    )
     variable = shell.query("source", "Source", _choices(), many=False, regex=_NAMED)
-    return shell.dashboard_of("MX / Source", "mx-source", str(__doc__).splitlines()[0], [variable], grid)
+    return shell.dashboard_of("MX / Source", "mx-source", __doc__, rows, [variable])
 
 
 #: Shown by the pod's name, meant by its address.
@@ -77,33 +68,22 @@ def _choices() -> str:
     return f"query_result(group by (k8s_pod_ip, k8s_pod_name) ({known}) or on (k8s_pod_ip) {by_address})"
 
 
-def _hops() -> list[dashboard.Panel]:
+def _signal_hops() -> list[dashboard.Panel]:
     used = f"max(({select('hw_network_bandwidth_utilization')}) and on (instance) {_NODE})"
-    weight = _weight(EVERY_LISTED)
-    fair = f"({weight} {_HERE}) / on (model_name) group_left () avg by (model_name) ({weight})"
     return [
-        house.number(
-            Words(
-                "Node's top NIC",
-                "The larger direction of its node's busiest port, its own or another's. "
-                "Metric: `hw_network_bandwidth_utilization`.",
-                "No port known",
-            ),
-            [Query(used)],
-            unit="percentunit",
-            decimals=1,
+        _share_of(
+            "Node's top NIC",
+            "The larger direction of its node's busiest port, its own or another's. "
+            "Metric: `hw_network_bandwidth_utilization`.",
+            "No port known",
+            used,
         ),
-        house.number(
-            Words("KV cache", "Its fullest engine. Metric: `mx_kv_cache_usage`.", "No engine known"),
-            [Query(f"max({_USAGE})")],
-            unit="percentunit",
-            decimals=1,
-        ),
+        _share_of("KV cache", "Its fullest engine. Metric: `mx_kv_cache_usage`.", "No engine known", f"max({_USAGE})"),
         house.number(
             Words(
                 "NICs found by",
                 "How the exporter knows which ports are this source's: explicit, pci, affinity, or busiest (a guess: "
-                "annotate the pod). Metric: `mx_source_load`.",
+                "name them in the pod's MX_RDMA_NIC_PIN or UCX_NET_DEVICES). Metric: `mx_source_load`.",
                 "Unknown",
             ),
             [Query(f"group by (nic_mapping) ({_MEASURED})", "{{nic_mapping}}")],
@@ -119,52 +99,71 @@ def _hops() -> list[dashboard.Panel]:
             [Query(f"count({_UNKNOWN}) or 0 * count({_MEASURED})")],
             steps=((None, "green"), (1, "orange")),
         ),
-        house.number(
-            Words(
-                "Measured",
-                "The larger of what is known of NIC and cache, as Prometheus has it from the exporter. "
-                "Metric: `mx_source_load`.",
-                "Unknown: see below",
-            ),
-            [Query(f"max({_MEASURED})")],
-            unit="percentunit",
-            decimals=1,
+    ]
+
+
+def _load_hops() -> list[dashboard.Panel]:
+    return [
+        _share_of(
+            "Measured",
+            "The larger of what is known of NIC and cache, as Prometheus has it from the exporter. "
+            "Metric: `mx_source_load`.",
+            "Unknown: see below",
+            f"max({_MEASURED})",
         ),
-        house.number(
-            Words(
-                "Listed",
-                "What the server lists, so what targets see: the operator's last write, or the source's own word. "
-                "Metric: `mx_p2p_source_load`.",
-                "No load listed",
-            ),
-            [Query(f"max({_LISTED})")],
-            unit="percentunit",
-            decimals=1,
+        _wrote(),
+        _share_of(
+            "Listed",
+            "What the server lists, so what targets see: the operator's last write, or the source's own word. "
+            "Metric: `mx_p2p_source_load`.",
+            "No load listed",
+            f"max({_LISTED})",
         ),
-        house.number(
-            Words(
-                "Off by",
-                "How far measured and listed are apart. Within the operator's deadband (0.05) nothing is written. "
-                "Metric: `mx_source_load`, `mx_p2p_source_load`.",
-                "One is unknown",
-            ),
-            [Query(f"abs(max({_MEASURED}) - max({_LISTED}))")],
-            unit="percentunit",
-            decimals=1,
-            steps=_DEADBAND,
-        ),
-        house.number(
-            Words(
-                "Pulls vs fair",
-                "How many first choices it gets under headroom, against an even split: 1 is its fair share, 0 none. "
-                "Metric: `mx_p2p_source_load`.",
-                "No load listed",
-            ),
-            [Query(f"max({fair})")],
-            unit=house.TIMES,
-            decimals=2,
+        _share_of(
+            "Off by",
+            "How far measured and listed are apart. Within the operator's deadband (0.05) nothing is written. "
+            "Metric: `mx_source_load`, `mx_p2p_source_load`.",
+            "One is unknown",
+            f"abs(max({_MEASURED}) - max({_LISTED}))",
+            _DEADBAND,
         ),
     ]
+
+
+def _share_of(title: str, said: str, empty: str, expr: str, steps: house.Steps = house.PLAIN) -> dashboard.Panel:
+    """One number from 0 to 1, as a percentage."""
+    return house.number(Words(title, said, empty), [Query(expr)], unit="percentunit", decimals=1, steps=steps)
+
+
+def _wrote() -> dashboard.Panel:
+    stamps = select("mx_operator_written_timestamp_seconds")
+    return house.number(
+        Words(
+            "Operator wrote",
+            "The last load that the operator wrote for it, and how long ago; an unchanged load is written again only "
+            "when a heartbeat has taken it away. With --written-metrics=on (chart: operator.writtenMetrics). "
+            "Metric: `mx_operator_written_load`, `mx_operator_written_timestamp_seconds`.",
+            NOT_WRITTEN,
+        ),
+        [Query(f"max({_WRITTEN})", "load"), Query(f"time() - max(({stamps}) {_HERE})", "ago")],
+        unit="percentunit",
+        decimals=1,
+        beside=[house.Beside("ago", "s", house.PLAIN, 0)],
+    )
+
+
+def _fair() -> dashboard.Panel:
+    return house.number(
+        Words(
+            "Pulls vs fair",
+            "How many first choices it gets under headroom, against an even split: 1 is its fair share, 0 none. "
+            "Metric: `mx_p2p_source_load`.",
+            "No load listed",
+        ),
+        [Query(f"max({_FAIR})")],
+        unit=house.TIMES,
+        decimals=2,
+    )
 
 
 def _ages() -> list[dashboard.Panel]:
@@ -202,7 +201,7 @@ def _ages() -> list[dashboard.Panel]:
                 "Metric: `mx_operator_cycle_duration_seconds`."
             ),
             NEEDS_OPERATOR,
-            quantile(0.95, (), f"rate({select('mx_operator_cycle_duration_seconds_bucket')}[$__rate_interval])"),
+            cycle(0.95),
         ),
         (
             "Heartbeat",
@@ -251,8 +250,9 @@ def _signals() -> dashboard.Panel:
         Words(
             "Signals, blend, listing",
             "The same number at every hop. The blend is the larger of what is known; the listing follows it by some "
-            "seconds and in steps of at least the deadband. Metric: `hw_network_bandwidth_utilization`, "
-            "`mx_kv_cache_usage`, `mx_source_load`, `mx_p2p_source_load`.",
+            "seconds and in steps of at least the deadband; dashed what the operator wrote, where it says so. "
+            "Metric: `hw_network_bandwidth_utilization`, `mx_kv_cache_usage`, `mx_source_load`, "
+            "`mx_operator_written_load`, `mx_p2p_source_load`.",
             NEEDS_EXPORTER,
         ),
         [
@@ -260,11 +260,13 @@ def _signals() -> dashboard.Panel:
             Query(port("receive"), "NIC receive, busiest port of the node"),
             Query(f"max by (engine, engine_index) ({_USAGE})", "KV cache {{engine}} {{engine_index}}"),
             Query(f"max by (gpu) ({_MEASURED})", "measured {{gpu}}"),
+            Query(_WRITTEN, "written {{source_worker_id}}"),
             Query(f"max by (source_worker_id) ({_LISTED})", "listed {{source_worker_id}}"),
         ],
         unit="percentunit",
         top=1,
         bold="/^(measured|listed)/",
+        dashed="/^written/",
     )
 
 
@@ -281,8 +283,6 @@ def _unknown() -> dashboard.Panel:
 
 
 def _share() -> dashboard.Panel:
-    weight = _weight(EVERY_LISTED)
-    own = f"({weight} {_HERE}) / on (model_name) group_left () avg by (model_name) ({weight})"
     return house.lines(
         Words(
             "Its place among the candidates",
@@ -291,7 +291,7 @@ def _share() -> dashboard.Panel:
             NEEDS_OPERATOR,
         ),
         [
-            Query(f"max by (source_worker_id) ({own})", "{{source_worker_id}} under headroom"),
+            Query(f"max by (source_worker_id) ({_FAIR})", "{{source_worker_id}} under headroom"),
             Query(f"group({select('mx_p2p_source_info')})", "even split"),
         ],
         unit=house.TIMES,
@@ -382,15 +382,14 @@ def _engine_seconds() -> dashboard.Panel:
 
 
 def _skips() -> dashboard.Panel:
-    skips = total(("reason",), f"rate({select('mx_operator_skips_total')}[$__rate_interval])")
     return house.lines(
         Words(
             "Why sources are not written",
-            "Of the whole fleet: the operator keeps no series per source. unchanged is good news. "
+            "Of the whole fleet: the operator counts reasons, not sources. unchanged is good news. "
             "Metric: `mx_operator_skips_total`.",
             NEEDS_OPERATOR,
         ),
-        [Query(skips, "{{reason}}")],
+        [Query(SKIPS, "{{reason}}")],
         unit="cps",
         calcs=("lastNotNull",),
     )

@@ -16,8 +16,7 @@ _TTFT: Final = "mx:time_to_first_token_seconds_bucket:rate5m"
 #: Reasons for which the operator wants to write and does not. What lacks a reading, is unchanged, is another policy's
 #: or only observed is not wanted; `load_not_supported` and `multi_rank` have alerts of their own.
 _HELD: Final = "no_heartbeat_yet|window_closed|no_updated_at|canary|budget|writes_denied|too_late"
-#: The released client's MX_HEARTBEAT_INTERVAL_SECS, and how far off it the operator's condition tolerates, too.
-HEARTBEAT: Final = 30
+#: How far the interval seen may be off the configured one; the operator's condition HeartbeatMatches tolerates as much.
 _TOLERANCE: Final = 0.2
 
 
@@ -38,6 +37,8 @@ _ALL: Final = f"sum by (job, policy) ({pulled(_CHOSEN + '_count', '10m')})"
 _PULLING: Final = f"sum({pulled('mx_p2p_transfer_seconds_count', '10m')}) > 0"
 _WANTED: Final = _grew(f'mx_operator_skips_total{{reason=~"{_HELD}"}}', "policy", "15m")
 _ACCEPTED: Final = _grew('mx_operator_writes_total{result="accepted"}', "policy", "15m") + " > 0"
+_BEAT: Final = "max by (policy) (mx_operator_heartbeat_interval_seconds)"
+_CONFIGURED: Final = "max by (policy) (mx_operator_heartbeat_interval_configured_seconds)"
 _FAILED: Final = _grew('mx_operator_writes_total{result=~"refused|denied|failed"}', "policy", "15m")
 
 ALERTS: Final = (
@@ -139,12 +140,13 @@ ALERTS: Final = (
     ),
     Alert(
         "MxHeartbeatInterval",
-        f"abs(max by (policy) (mx_operator_heartbeat_interval_seconds) - {HEARTBEAT}) > {_TOLERANCE * HEARTBEAT:g}",
+        f"{_BEAT} > {1 + _TOLERANCE:g} * {_CONFIGURED} or {_BEAT} < {1 - _TOLERANCE:g} * {_CONFIGURED}",
         "10m",
         Severity.WARNING,
         "Sources send heartbeats at another interval than configured.",
-        "The median heartbeat interval of policy {{ $labels.policy }} is {{ $value | humanizeDuration }} away from "
-        f"{HEARTBEAT} s: set sourceHeartbeat to what MX_HEARTBEAT_INTERVAL_SECS is, or writes come at the wrong time.",
+        "Sources of policy {{ $labels.policy }} send a heartbeat every {{ $value | humanizeDuration }}, more than "
+        f"{100 * _TOLERANCE:g} % off the policy's sourceHeartbeat: set it to what MX_HEARTBEAT_INTERVAL_SECS is, or "
+        "writes come at the wrong time.",
     ),
     Alert(
         "MxServerClocksApart",

@@ -13,9 +13,9 @@ from tests.chart.helm import CHART, VALUES, Helm
 def notes(helm4: Helm, tmp_path: pathlib.Path) -> object:
     """Notes for a values file; Helm 4 alone renders them without a cluster."""
 
-    def render(values: str) -> str:
+    def render(values: str, *more: str) -> str:
         arguments = ["install", "mx", str(CHART), "--namespace=mx", "--dry-run=client"]
-        return helm4.run(*arguments, f"--values={VALUES / values}.yaml", home=tmp_path).partition("NOTES:\n")[2]
+        return helm4.run(*arguments, f"--values={VALUES / values}.yaml", *more, home=tmp_path).partition("NOTES:\n")[2]
 
     return render
 
@@ -28,6 +28,14 @@ def test_defaults_say_that_nothing_is_scraped_and_that_there_is_no_policy(notes)
     assert "--set policy.spec.server.address=" in text
     assert "kubernetes.io/os=linux (tolerates nvidia.com/gpu)" in text
     assert "kubectl -n mx get daemonset mx-mx-source-load-exporter" in text
+
+
+def test_without_pod_resources_the_variables_that_name_nics_are_told(notes) -> None:  # type: ignore[no-untyped-def]
+    """Annotations choose an engine's page and nothing else: none can name a NIC."""
+    text = notes("defaults", "--set=exporter.podResources.enabled=false")
+    assert "only pods that name their NICs (MX_RDMA_NIC_PIN or UCX_NET_DEVICES)" in text
+    assert "annotation" not in text
+    assert "MX_RDMA_NIC_PIN" not in notes("defaults")
 
 
 def test_a_first_installation_is_told_how_to_look_and_then_how_to_write(notes) -> None:  # type: ignore[no-untyped-def]

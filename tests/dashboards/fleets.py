@@ -175,6 +175,9 @@ def listed(source: Source, load: Values | None = None) -> Made:
     yield "mx_p2p_source_info", {**row, **place}, constant(1)
     labels = {**row, "model_name": MODEL, "origin": "listing"}
     yield "mx_p2p_source_load", labels, load or wave(source.load, source.number)
+    yield "mx_operator_written_load", {**row, "mx_source_id": place["mx_source_id"]}, constant(source.load)
+    stamp = "mx_operator_written_timestamp_seconds"
+    yield stamp, {**row, "mx_source_id": place["mx_source_id"]}, lambda at: END + at - 11
 
 
 def served(source: Source, rate: float, typical: Values) -> Made:
@@ -225,6 +228,7 @@ def operator(states: Mapping[str, Values], policy: str = "fleet") -> Made:
         yield "mx_operator_dependency_up", {**labels, "dependency": dependency}, constant(1)
     yield "mx_operator_load_supported", labels, constant(1)
     yield "mx_operator_heartbeat_interval_seconds", labels, constant(30)
+    yield "mx_operator_heartbeat_interval_configured_seconds", labels, constant(30)
     yield "mx_operator_server_clock_skew_seconds", labels, constant(0)
 
 

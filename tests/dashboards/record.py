@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import dataclasses
 import gzip
+import os
 import pathlib
 import shutil
 import sys
@@ -48,7 +49,8 @@ class TwoRollouts(running.Lab):
 
 
 async def run(folder: pathlib.Path) -> None:
-    """Run it with its files in `folder`."""
+    """Run it with its files in `folder`, and with all that the operator can show."""
+    os.environ["MX_OPERATOR_WRITTEN_METRICS"] = "on"
     with stopping([]) as processes:
         lab = TwoRollouts(SETTINGS, folder, processes, lambda _phase, _sources: None)
         try:

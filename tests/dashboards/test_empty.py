@@ -59,6 +59,11 @@ def test_the_per_source_view_names_the_label_that_is_off() -> None:
     assert "MX_METRICS_SOURCE_ID_LABEL=1" in said
 
 
+def test_what_the_operator_wrote_names_the_option_that_is_off() -> None:
+    (panel,) = [one for one in panels.panels("mx-source") if one["title"] == "Operator wrote"]
+    assert panel["fieldConfig"]["defaults"]["noValue"].startswith("not exported (--written-metrics=on)")
+
+
 def test_the_share_of_pulls_says_that_it_needs_our_selector() -> None:
     (panel,) = [one for one in panels.panels("mx-rollout") if one["title"] == "Pulls to busy"]
     assert panel["fieldConfig"]["defaults"]["noValue"].startswith("needs our selector")

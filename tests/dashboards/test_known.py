@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from tests.dashboards import fleets, openmetrics, panels
-from tests.dashboards.history import History, history
+from tests.dashboards.history import END, History, history
 from tests.parts import prometheus
 
 #: A series as PromQL writes it, without its job, and its value: constant, or (before, after) of two minutes ago.
@@ -252,6 +252,24 @@ def sources() -> Iterator[Case]:
     yield Case("mx-source / Unknown parts / A", "all known is 0", [pod("x", "1", 0.9)], {"": 0}, values=here)
     unknown: Written = ('mx_exporter_unknown{instance="n", k8s_pod_ip="1", part="kv", reason="frozen"}', 1)
     yield Case("mx-source / Unknown parts / A", "known only to be unknown", [unknown], {"": 1}, values=here)
+    wrote = "mx-source / Operator wrote"
+    written: list[Written] = [
+        *both,
+        ('mx_operator_written_load{source_worker_id="a", mx_source_id="i"}', 0.72),
+        ('mx_operator_written_load{source_worker_id="b", mx_source_id="i"}', 0.1),
+        ('mx_operator_written_timestamp_seconds{source_worker_id="a", mx_source_id="i"}', END - 12),
+        ('mx_operator_written_timestamp_seconds{source_worker_id="b", mx_source_id="i"}', END - 1),
+    ]
+    yield Case(f"{wrote} / A", "the operator says what it wrote: 0.72 for this one", written, {"": 0.72}, values=here)
+    yield Case(f"{wrote} / B", "12 seconds ago", written, {"": 12}, values=here)
+    yield Case(f"{wrote} / A", "the operator does not say: nothing, never the listing", both, {}, values=here)
+    yield Case(
+        "mx-pipeline / Heartbeat interval of the sources / B",
+        "configured, beside what is seen",
+        [('mx_operator_heartbeat_interval_configured_seconds{policy="p"}', 15)],
+        {"p": 15},
+        "policy",
+    )
     yield Case(
         "mx-source / NICs found by / A",
         "how",

@@ -131,6 +131,7 @@ def test_metrics_that_nobody_shows_are_few_and_named() -> None:
     assert {metric.name for metric in catalogue.in_code()} - shown == {
         "hw_network_bandwidth_utilization_peak",
         "mx_exporter_discovery_age_seconds",
+        "mx_exporter_target_bad_lines_total",
         "mx_operator_clamped_total",
         "mx_p2p_metadata_lookup_failures_total",
         "mx_p2p_source_attempt_phase_seconds",
