@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 from aiohttp import hdrs, web
 
@@ -15,6 +16,7 @@ from mx_exporter.access import Certificates, Gate
 from mx_exporter.errors import ConfigurationError
 from mx_exporter.exposition import Pages
 from mx_exporter.snapshot import Present
+from mx_exporter.visitors import Patience, Visitors
 
 _REFRESH = 30.0  # seconds between two looks at the certificate
 _NO_SAMPLE = "no sample yet\n"
@@ -31,6 +33,7 @@ class Server:
         present: Present,
         gate: Gate,
         certificates: Certificates | None = None,
+        patience: Patience | None = None,
     ) -> None:
         """Makes a server that does not listen yet.
 
@@ -41,6 +44,7 @@ class Server:
             present: What to show.
             gate: Who may read /metrics.
             certificates: For TLS; None for plain HTTP.
+            patience: How many clients are held and for how long.
         """
         self._host, self._port = host, port
         self._pages = pages
@@ -49,7 +53,9 @@ class Server:
         self._certificates = certificates
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mx-server", daemon=True)
+        self._visitors = Visitors(patience or Patience())
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
         self._refreshing: asyncio.Task[None] | None = None
 
     def start(self) -> tuple[str, int]:
@@ -72,7 +78,7 @@ class Server:
         self._loop.close()
 
     async def _listen(self) -> tuple[str, int]:
-        app = web.Application()
+        app = web.Application(middlewares=[self._visitors.asked])
         app.add_routes(
             [
                 web.get("/", self._front),
@@ -83,21 +89,29 @@ class Server:
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=75.0)
         await self._runner.setup()
-        context = self._certificates.context if self._certificates else None
-        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=context)
+        assert self._runner.server is not None
         try:
-            await site.start()
+            self._listener = await self._bound(self._visitors.admitting(self._runner.server))
         except OSError as error:
             why = (error.strerror or str(error)).split("] ")[-1]
             raise ConfigurationError(f"--listen {self._host}:{self._port}: {why}: choose another") from None
         if self._certificates is not None:
             self._refreshing = asyncio.create_task(self._refresh(self._certificates))
-        host, port = self._runner.addresses[0][:2]
+        host, port = self._listener.sockets[0].getsockname()[:2]
         return str(host), int(port)
+
+    async def _bound(self, protocols: Callable[[], asyncio.Protocol]) -> asyncio.Server:
+        tls = self._certificates.context if self._certificates else None
+        handshake = self._visitors.patience.asking if tls else None
+        return await asyncio.get_running_loop().create_server(
+            protocols, self._host, self._port, ssl=tls, ssl_handshake_timeout=handshake, backlog=128
+        )
 
     async def _close(self) -> None:
         if self._refreshing is not None:
             self._refreshing.cancel()
+        if self._listener is not None:
+            self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
 

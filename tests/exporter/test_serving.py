@@ -23,6 +23,7 @@ from mx_exporter.errors import ConfigurationError
 from mx_exporter.exposition import Pages
 from mx_exporter.serving import Server
 from mx_exporter.snapshot import Present
+from mx_exporter.visitors import Patience
 from tests.exporter.looking import START, Clock, Looking
 from tests.exporter.trees import nodes
 
@@ -35,6 +36,7 @@ class Running:
     present: Present
     clock: Clock
     looking: Looking
+    server: Server
     context: ssl.SSLContext | None = None
 
     def get(self, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, http.client.HTTPMessage, bytes]:
@@ -49,16 +51,19 @@ class Running:
 
 @contextlib.contextmanager
 def serving(
-    tmp_path: pathlib.Path, auth: AuthSettings | None = None, tls: TlsSettings | None = None
+    tmp_path: pathlib.Path,
+    auth: AuthSettings | None = None,
+    tls: TlsSettings | None = None,
+    patience: Patience | None = None,
 ) -> Iterator[Running]:
     looking = Looking(nodes.eight_rails(tmp_path / "node"))
     present = Present(5.0, looking.clock)
     certificates = Certificates.of(tls or TlsSettings())
     pages = Pages(Resource({"service.name": "mx-exporter"}), START)
-    server = Server("127.0.0.1", 0, pages, present, Gate(auth or AuthSettings()), certificates)
+    server = Server("127.0.0.1", 0, pages, present, Gate(auth or AuthSettings()), certificates, patience)
     try:
         _, port = server.start()
-        yield Running(port, present, looking.clock, looking)
+        yield Running(port, present, looking.clock, looking, server)
     finally:
         server.stop()
 
