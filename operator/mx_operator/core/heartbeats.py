@@ -37,7 +37,7 @@ def observe(memory: Memory, listing: Listing, rules: Rules) -> Memory:
     newest_here = max(row.updated_at_ms for row in listing.rows)
     rows: dict[SourceKey, RowMemory] = {}
     marks: list[bool] = []
-    any_mark = False
+    any_mark = set_back = False
     for row in listing.rows:
         before = memory.rows.get(row.key)
         marked = is_marked(row.load)
@@ -45,12 +45,35 @@ def observe(memory: Memory, listing: Listing, rules: Rules) -> Memory:
         if before is None:
             rows[row.key] = _first_seen(row, marked, memory, listing, newest_here)
             continue
+        if before.behind_since is not None and listing.sent_at - before.behind_since > rules.remember:
+            rows[row.key], set_back = _begun_anew(row, marked, before), True
+            continue
         if _must_show_our_write(before, listing, rules):
             marks.append(marked)
-        rows[row.key] = _seen_again(row, marked, before, memory.listed_at(before), rules)
+        rows[row.key] = _seen_again(row, marked, before, memory.listed_at(before), listing.sent_at, rules)
     rows.update(_gone(memory, rows.keys(), listing.sent_at - rules.remember))
     gate = gates.read_back(memory.gate, marks, any_mark, listing.received_at)
-    return Memory(rows, listing.sent_at, max(memory.newest_ms, newest_here), memory.measured_at, gate)
+    newest = max(row.greatest_ms for row in rows.values()) if set_back else max(memory.newest_ms, newest_here)
+    return Memory(rows, listing.sent_at, newest, memory.measured_at, gate)
+
+
+def _begun_anew(row: Row, marked: bool, before: RowMemory) -> RowMemory:
+    """A server's clock was set back: what its stamps were before says nothing of what they are now.
+
+    As after a restart, the row waits for its next heartbeat; every write of before has long landed.
+    """
+    stamp = 0 if marked else row.updated_at_ms
+    return _replace(
+        before,
+        load=row.load,
+        greatest_ms=row.updated_at_ms,
+        gone_at=None,
+        behind_since=None,
+        heartbeat_at=None,
+        known_ms=stamp,
+        awaits=False,
+        beat_ms=stamp,
+    )
 
 
 def _gone(memory: Memory, listed: Collection[SourceKey], oldest: float) -> Iterator[tuple[SourceKey, RowMemory]]:
@@ -82,17 +105,18 @@ def _first_seen(row: Row, marked: bool, memory: Memory, listing: Listing, newest
     )
 
 
-def _seen_again(row: Row, marked: bool, before: RowMemory, listed_at: float, rules: Rules) -> RowMemory:
+def _seen_again(row: Row, marked: bool, before: RowMemory, listed_at: float, sent_at: float, rules: Rules) -> RowMemory:
     if row.updated_at_ms == before.greatest_ms and row.load == before.load and row.worker_rank == before.worker_rank:
         # By far the most rows of most lists.
-        changed = before.awaits or before.gone_at is not None
-        return _replace(before, awaits=False, gone_at=None) if changed else before
+        changed = before.awaits or before.gone_at is not None or before.behind_since is not None
+        return _replace(before, awaits=False, gone_at=None, behind_since=None) if changed else before
     resets = before.resets or (is_marked(before.load) and not marked)
     # The Kubernetes writer leaves the stamp alone: there every stamp is a heartbeat's.
     quiet = before.written_at < listed_at or rules.writer is Writer.KUBERNETES
     moved = row.updated_at_ms > before.greatest_ms
+    new = moved and not _too_soon(row, before, rules)  # the latest heartbeat known of does not explain it
     kept = moved and quiet and marked and row.load == before.load and not resets
-    happened = (kept or (moved and quiet and not marked)) and not _too_soon(row, before, rules)
+    happened = new and (kept or (quiet and not marked))
     beat_ms, intervals = _intervals(row, before, happened or (moved and not marked))
     return _replace(
         before,
@@ -102,7 +126,8 @@ def _seen_again(row: Row, marked: bool, before: RowMemory, listed_at: float, rul
         gone_at=None,
         awaits=False,
         heartbeat_at=listed_at if happened else before.heartbeat_at,
-        believed_ms=row.updated_at_ms if happened else before.believed_ms,
+        # A mark that is not ours tells of a heartbeat, too: of one that licensed it, and came before it.
+        known_ms=row.updated_at_ms if new and (quiet or not marked) else before.known_ms,
         own=(None if marked else row.load) if happened else before.own,
         last_own=before.last_own if marked or row.load is None else row.load,
         resets=resets,
@@ -110,17 +135,25 @@ def _seen_again(row: Row, marked: bool, before: RowMemory, listed_at: float, rul
         many_ranks=before.many_ranks or row.worker_rank != before.worker_rank,
         beat_ms=beat_ms,
         intervals=intervals,
+        behind_since=_behind_since(row, before, sent_at),
     )
 
 
-def _too_soon(row: Row, before: RowMemory, rules: Rules) -> bool:
-    """Whether this can still be a write that the heartbeat before it licensed, to anybody.
+def _behind_since(row: Row, before: RowMemory, sent_at: float) -> float | None:
+    if row.updated_at_ms >= before.greatest_ms:
+        return None
+    return sent_at if before.behind_since is None else before.behind_since
 
-    Where one replica of a server drops loads, another process' write through it looks like a heartbeat. But writes
-    end with their window, and the next heartbeat comes after it: so nothing within a window of a heartbeat is one.
+
+def _too_soon(row: Row, before: RowMemory, rules: Rules) -> bool:
+    """Whether the latest heartbeat known of may have licensed this, to anybody.
+
+    Where one replica of a server drops loads, another process' write through it looks like a heartbeat; and so does
+    one whose nonce happens to be the stored one's. But writes end with their window, and the next heartbeat comes
+    after it.
     """
-    within = 1000 * rules.window
-    return rules.writer is not Writer.KUBERNETES and 0 < row.updated_at_ms - before.believed_ms < within
+    within = 1000 * rules.soonest
+    return rules.writer is not Writer.KUBERNETES and 0 < row.updated_at_ms - before.known_ms < within
 
 
 def _intervals(row: Row, before: RowMemory, beat: bool) -> tuple[int, tuple[float, ...]]:

@@ -26,7 +26,8 @@ class RowMemory:
         first_at: When the first list that showed it was sent.
         gone_at: When the last list that showed it was sent, once another has not; None while it is listed.
         heartbeat_at: No later than its last believed heartbeat happened.
-        believed_ms: `updated_at` of that heartbeat; where none is believed yet, of the first unmarked row.
+        known_ms: Its latest heartbeat known of, believed or told by another's write, came no later than this stamp;
+            0 while none is known of.
         own: What the source itself stored at that heartbeat; None where that was nothing, or cannot be told.
         last_own: The last value of its own ever seen; what a stale load is put back to.
         resets: It was seen going from marked to unmarked: its heartbeats never leave a mark.
@@ -39,6 +40,8 @@ class RowMemory:
         many_ranks: Its worker_id was seen under more than one rank.
         beat_ms: `updated_at` of the last heartbeat seen, for the intervals.
         intervals: Seconds between heartbeats, the last five.
+        behind_since: Since when each list that showed it had an older stamp than the greatest; None after one that
+            had not.
     """
 
     worker_rank: int
@@ -47,7 +50,7 @@ class RowMemory:
     first_at: float
     gone_at: float | None = None
     heartbeat_at: float | None = None
-    believed_ms: int = 0
+    known_ms: int = 0
     own: float | None = None
     last_own: float | None = None
     resets: bool = False
@@ -60,6 +63,7 @@ class RowMemory:
     many_ranks: bool = False
     beat_ms: int = 0
     intervals: tuple[float, ...] = ()
+    behind_since: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ GRACE: Final = 2.0
 #: From the receipt of a list its writes have this long in all.
 WRITE_BUDGET: Final = 2.0
 _WINDOW_SHARE: Final = 0.9
+#: Of a heartbeat's interval: no heartbeat comes sooner after the one before, and hardly any write lands later.
+_NEXT_SHARE: Final = 0.95
 #: Servers call a source stale after three missed heartbeats (MX_HEARTBEAT_TIMEOUT_SECS and its default).
 _HEARTBEATS_TO_STALE: Final = 3
 
@@ -41,6 +43,11 @@ class Rules:
     def window(self) -> float:
         """Seconds after a believed heartbeat in which its row may be written."""
         return _WINDOW_SHARE * self.heartbeat
+
+    @property
+    def soonest(self) -> float:
+        """Seconds after a heartbeat before which nothing can be the next one."""
+        return _NEXT_SHARE * self.heartbeat
 
     @property
     def remember(self) -> float:

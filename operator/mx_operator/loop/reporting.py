@@ -12,6 +12,7 @@ from mx_operator.core.joins import NO_IDENTITY
 from mx_operator.core.model import Outcome, Result
 from mx_operator.core.planning import CONFLICT, OBSERVE, UNCHANGED, Decision
 from mx_operator.core.reports import Check, Counts, PolicyReport
+from mx_operator.core.rules import Rules
 from mx_operator.core.targets import State
 from mx_operator.policies.spec import SourceLoadPolicy
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from mx_operator.loop.endpoints import Cycle
     from mx_operator.loop.queries import Fetched
 
-#: Share by which the interval seen may differ from `sourceHeartbeat`.
+#: Share by which the interval seen may be longer than `sourceHeartbeat`.
 _HEARTBEAT_TOLERANCE: Final = 0.2
 #: Sources whose heartbeats are looked at; their median says as much as everybody's.
 _ENOUGH: Final = 500
@@ -169,7 +170,8 @@ def _heartbeat(policy: SourceLoadPolicy, interval: float | None) -> Check:
         return Check(None, "NotSeenYet", "fewer than two heartbeats of any source were seen")
     expected = policy.source_heartbeat
     seen = f"sources send a heartbeat every {interval:.3g} s, sourceHeartbeat is {expected:g} s"
-    if abs(interval - expected) <= _HEARTBEAT_TOLERANCE * expected:
+    # Of those that come sooner than the next can, every other one would not be believed.
+    if Rules(expected).soonest <= interval <= (1 + _HEARTBEAT_TOLERANCE) * expected:
         return Check(True, "AsExpected", seen)
     return Check(False, "Unexpected", f"{seen}: set it to what MX_HEARTBEAT_INTERVAL_SECS is")
 

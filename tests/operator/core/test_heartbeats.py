@@ -132,17 +132,60 @@ def test_rows_are_remembered_for_twice_the_timeout_and_no_longer() -> None:
 
 
 @pytest.mark.parametrize("load", [None, 0.3])
-def test_within_a_window_of_a_heartbeat_nothing_is_one(load: float | None) -> None:
+def test_too_soon_after_a_heartbeat_nothing_is_the_next(load: float | None) -> None:
     """On a replica that drops loads, another operator's write would look like one."""
-    memory = seen(listing(10, row(1000)), listing(12, row(2000)), listing(30, row(2899, load)))
+    memory = seen(listing(10, row(1000)), listing(12, row(2000)), listing(30, row(2949, load)))
     assert beat(memory) == 10
-    assert beat(seen(listing(32, row(2901, load)), memory=memory)) == 30
+    assert beat(seen(listing(32, row(2951, load)), memory=memory)) == 30
 
 
-def test_nor_is_anything_within_a_window_of_the_first_sight_of_an_unmarked_row() -> None:
+def test_anothers_mark_tells_of_a_heartbeat_after_which_nothing_is_the_next_too_soon() -> None:
+    """Who lists first after a heartbeat writes at once: the others never see it bare."""
+    memory = seen(listing(10, row(1000)), listing(12, row(2000)), listing(44, row(3010, mark(0.7, 1))))
+    assert beat(seen(listing(46, row(3100)), memory=memory)) == 10, "that write again, on a replica that drops loads"
+    assert beat(seen(listing(74, row(4000)), memory=memory)) == 44
+
+
+def test_marks_in_the_window_of_a_heartbeat_tell_of_no_other() -> None:
+    memory = seen(listing(10, row(1000)), listing(12, row(2000)), listing(38, row(2900, mark(0.7, 1))))
+    assert beat(seen(listing(44, row(3000)), memory=memory)) == 38
+
+
+def test_nor_do_our_own_whatever_clock_stamps_them() -> None:
+    memory = wrote(seen(listing(10, row(1000)), listing(12, row(2000))), at=30.0)
+    memory = seen(listing(32, row(3100, mark(0.7, 7))), memory=memory)
+    assert beat(seen(listing(44, row(3200)), memory=memory)) == 32
+
+
+def test_a_mark_at_first_sight_does_not_hold_up_the_next_heartbeat() -> None:
+    memory = seen(listing(10, row(9000, mark(0.7, 1))), listing(12, row(9100)))
+    assert beat(memory) == 10
+
+
+def test_nor_is_anything_too_soon_after_the_first_sight_of_an_unmarked_row() -> None:
     memory = seen(listing(10, row(1000)), listing(20, row(1500)))
     assert beat(memory) is None
     assert beat(seen(listing(41, row(2000)), memory=memory)) == 20
+
+
+def test_a_server_whose_clock_was_set_back_is_believed_again_when_that_lasts() -> None:
+    other = SourceKey("0123456789abcdef", "other")
+    memory = seen(listing(10, row(900_000)), listing(12, row(901_000)))
+    for n in range(7):
+        memory = seen(listing(30 * (n + 1), row(1000 * (n + 1), mark(0.4, 1))), memory=memory)
+        assert beat(memory) == 10
+    memory = seen(listing(212, row(7000, mark(0.4, 1))), listing(240, row(8000)), memory=memory)
+    assert beat(memory) == 212
+    memory = seen(listing(242, row(8000), row(8050, key=other)), memory=memory)
+    assert memory.rows[other].heartbeat_at == 240, "new rows are measured by the clock as it is"
+
+
+def test_a_list_of_a_replica_that_lags_behind_sets_nothing_back() -> None:
+    memory = seen(listing(10, row(1000)), listing(12, row(2000)))
+    for n in range(4):
+        memory = seen(listing(100 * (n + 1), row(1500)), listing(100 * (n + 1) + 50, row(2000)), memory=memory)
+    assert beat(memory) == 10
+    assert memory.rows[KEY].greatest_ms == 60_000
 
 
 def test_own_is_what_the_source_stored_at_its_last_heartbeat() -> None:

@@ -35,10 +35,10 @@ CELLS: dict[str, tuple[Case, float | None, float]] = {
     "the server keeps the load": (Case(keeps_load=True), None, 0.80),
     "loads of the sources' own": (Case(own_load=0.0), None, 0.80),
     "keeps the load, three slow writers, 0 or 1": (
+        # Nonces collide once in 255: then a write of another process would pass for a kept heartbeat, if it came no
+        # sooner than one can.
         Case(keeps_load=True, writers=3, load="flip", latency=1.0),
-        # Nonces collide once in 255: then a write of another process passes for a kept heartbeat, if it comes no
-        # sooner than one could.
-        119.0 + 27.0,
+        None,
         0.0,
     ),
     "three slow writers, 0 or 1": (Case(writers=3, load="flip", latency=1.0), None, 0.0),
@@ -49,9 +49,9 @@ CELLS: dict[str, tuple[Case, float | None, float]] = {
     "a third of writes without the field": (Case(drops_writes=0.33), None, 0.0),
     "a third of both, two writers": (Case(drops_writes=0.33, drops_lists=0.33, writers=2), None, 0.0),
     "a tenth of both, three writers": (
-        # So few losses that the gates are slow to close; now and then a write that another's dropped one licensed.
+        # So few losses that the gates are slow to close, while another's dropped write looks like a heartbeat.
         Case(drops_writes=0.1, drops_lists=0.1, writers=3),
-        119.0 + 30.0,
+        None,
         0.55,
     ),
     "a third of both, two writers, and the gate has opened and closed again": (
