@@ -24,7 +24,8 @@ from tests.operator.parts.fleet import Forwarder, Loads, Sources, forwarding, se
 from tests.parts import prometheus as parts
 from tests.parts.redis import RedisServer
 
-ROUNDS = 20 if os.environ.get("MX_TEST_LONG") == "1" else 2
+LONG = os.environ.get("MX_TEST_LONG") == "1"
+ROUNDS = 20 if LONG else 2
 SOURCES, HEARTBEAT, STALE_AFTER = 6, 5.0, 8.0
 BIN = pathlib.Path(sys.executable).parent
 
@@ -128,17 +129,16 @@ def check_writes(forwarder: Forwarder, loads: Loads) -> None:
         assert mark(load, 0) in loads.lately(int(worker.removeprefix("worker")), at - STALE_AFTER - 1.5)
 
 
-@pytest.mark.timeout(120 if ROUNDS < 20 else 900)
+@pytest.mark.timeout(900 if LONG else 120)
+@pytest.mark.parametrize("prometheus_binary", ["debian", "3"] if LONG else ["debian"], indirect=True)
 async def test_killed_in_turn_everything_is_as_if_nothing_had_happened(
-    tmp_path: pathlib.Path, redis: RedisServer
+    tmp_path: pathlib.Path, redis: RedisServer, prometheus_binary: pathlib.Path
 ) -> None:
-    binary = parts.debian()
-    assert binary is not None
     rnd = random.Random(7)
     loads = Loads(SOURCES)
     with serving_page(loads) as page:
-        victim = Stack(tmp_path / "victim", page, binary, ["--backend", "redis", "--redis-url", redis.url])
-        control = Stack(tmp_path / "control", page, binary, ["--backend", "memory"])
+        victim = Stack(tmp_path / "victim", page, prometheus_binary, ["--backend", "redis", "--redis-url", redis.url])
+        control = Stack(tmp_path / "control", page, prometheus_binary, ["--backend", "memory"])
         async with fleet(control) as (_, steady), fleet(victim) as (forwarder, shaken):
             await same(shaken, steady, {f"worker{n}": mark(0.5, 0) for n in range(SOURCES)}, 25)
             for turn in range(ROUNDS):
