@@ -98,6 +98,7 @@ class Server:
             dialect=settings.dialect,
             keeps_load=settings.keeps_load,
             backend_timeout=settings.backend_timeout,
+            most_bytes=settings.max_message_bytes,
         )
         server.add_generic_rpc_handlers((handlers(service),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
-from mx_server.settings import BadSetting, Kubernetes, Security, ServerTls, Settings
+from mx_server.settings import BadSetting, Kubernetes, Security, ServerTls, Settings, bracketed
 from mx_server.telemetry import version
 from mx_wire import Dialect
 
@@ -35,9 +35,9 @@ def settings(arguments: argparse.Namespace, environment: Mapping[str, str]) -> S
     if backend is None:
         raise BadSetting(f"--backend {arguments.backend!r}: give memory, redis or kubernetes")
     return Settings(
-        listen=arguments.listen,
+        listen=arguments.listen or _listen(environment),
         backend=backend,
-        redis_url=arguments.redis_url or _redis_url(environment),
+        redis_url=arguments.redis_url or (_redis_url(environment) if backend == "redis" else ""),
         redis_prefix=arguments.redis_prefix,
         kubernetes=_kubernetes(arguments),
         metrics_listen=arguments.metrics_listen,
@@ -54,11 +54,30 @@ def settings(arguments: argparse.Namespace, environment: Mapping[str, str]) -> S
     )
 
 
+def _listen(environment: Mapping[str, str]) -> str:
+    """Where the upstream server's variables say to listen."""
+    host = environment.get("MODEL_EXPRESS_SERVER_HOST") or "127.0.0.1"
+    return f"{bracketed(host)}:{_port(environment, 'MODEL_EXPRESS_SERVER_PORT') or 8001}"
+
+
 def _redis_url(environment: Mapping[str, str]) -> str:
     """The upstream server's other way to say it: host and port, each under two names."""
     host = environment.get("MX_REDIS_HOST") or environment.get("REDIS_HOST")
-    port = environment.get("MX_REDIS_PORT") or environment.get("REDIS_PORT")
-    return f"redis://{host}:{port or 6379}" if host else ""
+    if not host:
+        return ""
+    port = _port(environment, "MX_REDIS_PORT") or _port(environment, "REDIS_PORT") or 6379
+    return f"redis://{bracketed(host)}:{port}"
+
+
+def _port(environment: Mapping[str, str], name: str) -> int | None:
+    """A variable's port; None where there is none."""
+    text = environment.get(name, "").strip()
+    if not text:
+        return None
+    if text.isascii() and text.isdigit() and int(text) < 65536:
+        return int(text)
+    link = " (Kubernetes sets it for a Service of that name: set it yourself, or enableServiceLinks: false)"
+    raise BadSetting(f"{name}={text!r}: give a port number{link if '://' in text else ''}")
 
 
 def _kubernetes(arguments: argparse.Namespace) -> Kubernetes:
@@ -149,13 +168,10 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
 
 def _add_serving(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
     add = parser.add_argument_group("serving").add_argument
-    host = environment.get("MODEL_EXPRESS_SERVER_HOST", "127.0.0.1")
-    port = environment.get("MODEL_EXPRESS_SERVER_PORT", "8001")
     add(
         "--listen",
-        default=f"{host}:{port}",
         metavar="HOST:PORT",
-        help="where to serve gRPC; port 0 takes a free one (default: %(default)s)"
+        help="where to serve gRPC; port 0 takes a free one (default: 127.0.0.1:8001)"
         " [MODEL_EXPRESS_SERVER_HOST, MODEL_EXPRESS_SERVER_PORT]",
     )
     add("--metrics-listen", metavar="HOST:PORT", help="where to serve /metrics and /healthz (default: nowhere)")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import importlib.resources
+import ipaddress
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 
 from mx_server import arguments as door
 from mx_server.app import Server
 from mx_server.errors import BackendUnavailable
-from mx_server.settings import BadSetting, Settings
+from mx_server.settings import BadSetting, Settings, host_port
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(crd(), end="")
             return 0
         logging.basicConfig(level=door.level(arguments), format="%(asctime)s %(levelname)s %(message)s")
-        return asyncio.run(_serve(door.settings(arguments, os.environ)))
+        return asyncio.run(serve(door.settings(arguments, os.environ)))
     except BadSetting as error:
         print(f"mx-server: {error}", file=sys.stderr)
         return 2
@@ -46,15 +48,36 @@ def crd() -> str:
     return manifest.read_text(encoding="utf-8")
 
 
-async def _serve(settings: Settings) -> int:
+async def serve(settings: Settings) -> int:
+    """Run a server until SIGTERM or SIGINT; 0."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Server(settings) as server:
         print(_started(server), flush=True)
+        warning = exposed(settings)
+        if warning is not None:
+            print(f"mx-server: warning: {warning}", file=sys.stderr, flush=True)
         await stop.wait()
         print("mx-server: stopping: no new calls, those in flight may finish", flush=True)
     return 0
+
+
+def exposed(settings: Settings) -> str | None:
+    """What to say of an address that others reach and nobody guards; None where there is nothing to say."""
+    guarded = settings.security is not None or (settings.tls is not None and settings.tls.client_ca_file is not None)
+    if guarded or _is_loopback(settings.listen):
+        return None
+    return (
+        f"{settings.listen} is open to whoever reaches it: any caller can register sources and set loads; use"
+        " --security-mode enforce, --tls-client-ca or a network policy, or listen on 127.0.0.1"
+    )
+
+
+def _is_loopback(listen: str) -> bool:
+    host, port = host_port("--listen", listen, "0.0.0.0:8001")
+    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 
 
 def _started(server: Server) -> str:

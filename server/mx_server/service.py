@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _Request = TypeVar("_Request")
-_Response = TypeVar("_Response")
+_Response = TypeVar("_Response", bound=Message)
 #: An answer and the word it is counted under.
 _Answer = tuple[_Response, str]
 
@@ -60,6 +60,7 @@ class P2pService(P2pServiceServicer):
         dialect: Which numbering of the load goes into rows.
         keeps_load: False takes the load and drops it, like a server from before the field.
         backend_timeout: Seconds to wait for the backend.
+        most_bytes: Cap of an answer.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class P2pService(P2pServiceServicer):
         dialect: Dialect = Dialect.BOTH,
         keeps_load: bool = True,
         backend_timeout: float = 5.0,
+        most_bytes: int = 100 * 1024 * 1024,
     ) -> None:
         self._backend = backend
         self._telemetry = telemetry
@@ -78,6 +80,7 @@ class P2pService(P2pServiceServicer):
         self._dialect = dialect
         self._keeps_load = keeps_load
         self._backend_timeout = backend_timeout
+        self._most_bytes = most_bytes
         self._seldom = Seldom()
         self._listings = SharedReads(self._listing)
 
@@ -159,6 +162,12 @@ class P2pService(P2pServiceServicer):
             self._telemetry.backend_failed(operation)
             raise
 
+    def _check_size(self, response: Message) -> None:
+        """Refuse what is above the cap: gRPC would do it with a traceback each, once it was counted as answered."""
+        size = response.ByteSize()
+        if size > self._most_bytes:
+            raise _TooLarge(f"an answer of {size} bytes is more than --max-message-bytes {self._most_bytes}")
+
     async def _answer(
         self,
         rpc: str,
@@ -173,7 +182,12 @@ class P2pService(P2pServiceServicer):
             if isinstance(request, Unreadable):
                 raise _Invalid(f"request: these bytes are no {rpc}Request")
             response, result = await handle(request)
+            self._check_size(response)
             return response
+        except _TooLarge as large:
+            result = "too_large"
+            self._seldom.warning((rpc, result), f"{rpc}: {large}")
+            await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(large))
         except _Invalid as refusal:
             result = "refused"
             await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(refusal))
@@ -223,6 +237,10 @@ def _lenient(message: type[Message]) -> Callable[[bytes], Message | Unreadable]:
 
 class _Invalid(Exception):  # noqa: N818
     """A request whose response has no room for a message."""
+
+
+class _TooLarge(Exception):  # noqa: N818
+    """An answer above the cap."""
 
 
 async def _abort(context: _Context, code: grpc.StatusCode, message: str) -> NoReturn:

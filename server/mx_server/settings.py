@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from typing import Final
 
 from mx_wire import Dialect
+
+#: gRPC's own limit of a message.
+_MOST_BYTES: Final = 2**31 - 1
 
 
 class BadSetting(ValueError):  # noqa: N818 - it is the setting that is bad
@@ -24,7 +28,14 @@ def host_port(option: str, text: str, example: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
         raise BadSetting(f"{option} {text!r}: give host:port, such as {example}")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise BadSetting(f"{option} {text!r}: put an IPv6 address in brackets, such as [::1]:{port}")
     return host, int(port)
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,8 +107,10 @@ class Settings:
                 raise BadSetting(f"{option} {getattr(self, name):g}: give a number of seconds above 0")
         if not 0 <= self.grace < float("inf"):
             raise BadSetting(f"--grace {self.grace:g}: give a number of seconds, 0 or more")
-        if self.max_message_bytes < 1024:
-            raise BadSetting(f"--max-message-bytes {self.max_message_bytes}: give 1024 or more")
+        if not 1024 <= self.max_message_bytes <= _MOST_BYTES:
+            raise BadSetting(f"--max-message-bytes {self.max_message_bytes}: give 1024 to {_MOST_BYTES}")
+        if self.security is not None and not 0 <= self.security.cache_seconds < float("inf"):
+            raise BadSetting(f"--token-cache-ttl {self.security.cache_seconds:g}: give a number of seconds, 0 or more")
         if self.backend == "redis" and not self.redis_url:
             raise BadSetting("--backend redis needs --redis-url (or REDIS_URL), such as redis://redis:6379")
         if self.backend == "kubernetes" and (self.kubernetes is None or not self.kubernetes.namespace):

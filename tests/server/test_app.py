@@ -140,12 +140,22 @@ async def test_a_certificate_and_a_key_that_do_not_belong_together_are_named(tmp
     _, key = _certificate(tmp_path, "two")
     for tls, said in (
         (ServerTls(certificate, key), "--tls-key"),
-        (ServerTls(certificate, tmp_path / "none"), "No such file"),
-        (ServerTls(tmp_path / "none", key), "No such file"),
+        (ServerTls(certificate, tmp_path / "none"), "none: No such file"),
+        (ServerTls(tmp_path / "none", key), "none: No such file"),
+        (ServerTls(certificate, tmp_path), f"{tmp_path}: Is a directory"),
     ):
         with pytest.raises(BadSetting, match=said):
             async with serving(dataclasses.replace(LISTEN, tls=tls)):
                 pass
+
+
+async def test_a_bundle_for_clients_without_a_certificate_is_named(tmp_path: pathlib.Path) -> None:
+    certificate, key = _certificate(tmp_path, "server")
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("no certificate\n")
+    with pytest.raises(BadSetting, match=r"--tls-client-ca .*ca\.pem: no certificate"):
+        async with serving(dataclasses.replace(LISTEN, tls=ServerTls(certificate, key, bundle))):
+            pass
 
 
 # -- a backend that is slow, broken, or fails in the middle -----------------------------------------------------------
@@ -220,7 +230,7 @@ async def test_a_defect_is_internal_and_its_text_stays_in_the_log(caplog: pytest
         assert "a secret" in caplog.text
         counted = 'mx_server_requests_total{result="error",rpc="ListSources"} 1.0'
         async with asyncio.timeout(5):  # a call is counted once its answer is out
-            while counted not in server.telemetry.page().decode():
+            while counted not in server.telemetry.page().decode():  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.01)
 
 
@@ -270,6 +280,23 @@ async def test_a_message_above_the_cap_is_refused_and_harms_nobody() -> None:
             await peer.publish("w2", nixl_metadata=bytes(200_000))
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert await peer.loads() == {"w1": 0.5}
+
+
+async def test_an_answer_above_the_cap_is_refused_by_name_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    settings = dataclasses.replace(LISTEN, max_message_bytes=1024)
+    async with serving(settings) as server, aio_channel(server.address) as channel:
+        peer = Peer(aio_stub(channel))
+        for number in range(50):
+            await peer.ready(f"w{number}")
+        for _ in range(3):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await peer.loads()
+            assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "--max-message-bytes 1024" in str(refused.value.details())
+        assert b'{result="too_large",rpc="ListSources"} 3.0' in server.telemetry.page()
+        assert (await peer.ready("w1")) is not None
+    said = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert [record.levelname for record in said] == ["WARNING"]
 
 
 async def test_central_metadata_of_ninety_megabytes_goes_through_at_the_default_cap() -> None:

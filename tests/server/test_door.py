@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import pathlib
 import re
@@ -16,7 +17,7 @@ import yaml
 
 from mx_lab.processes import Process, free_port
 from mx_server import arguments, cli
-from mx_server.settings import Kubernetes, Security, Settings
+from mx_server.settings import BadSetting, Kubernetes, Security, ServerTls, Settings
 from mx_wire import aio_channel, aio_stub
 from tests.server.conftest import Peer
 
@@ -75,6 +76,22 @@ async def test_the_door_says_where_it_listens_and_ends_on_a_signal(started: Proc
             "namespace:name",
         ),
         (["--log-level", "shout"], {}, "--log-level"),
+        (["--max-message-bytes", "99999999999"], {}, "--max-message-bytes 99999999999: give 1024 to 2147483647"),
+        (["--tls-cert", "/none.crt", "--tls-key", "/none.key"], {}, "/none.crt: No such file"),
+        (["--tls-cert", __file__, "--tls-key", __file__], {}, "no certificate with its key"),
+        (["--backend", "redis", "--redis-url", "redis://r?colour=red"], {}, "--redis-url"),
+        (["--backend", "redis", "--redis-url", "redis://r/main"], {}, "--redis-url: 'main' is no database number"),
+        (
+            ["--backend", "redis"],
+            {"REDIS_HOST": "redis", "REDIS_PORT": "tcp://10.0.0.1:6379"},
+            "REDIS_PORT='tcp://10.0.0.1:6379': give a port number (Kubernetes sets it for a Service of that name",
+        ),
+        (["--listen", "::1:8001"], {}, "--listen '::1:8001': put an IPv6 address in brackets"),
+        (
+            ["--security-mode", "enforce", "--token-audiences", "a", "--allowed-service-accounts", "x:y"],
+            {"MODEL_EXPRESS_SECURITY_CACHE_TTL_SECS": "nan"},
+            "--token-cache-ttl nan: give a number of seconds, 0 or more",
+        ),
         (["--no-such-thing"], {}, "--no-such-thing"),
     ],
 )
@@ -92,6 +109,85 @@ def test_a_configuration_that_cannot_work_is_one_line_and_status_2(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("mx-server: ")
     assert said in line
+
+
+def test_a_port_from_a_service_link_is_named_with_its_variable() -> None:
+    """Kubernetes sets MODEL_EXPRESS_SERVER_PORT for a Service named model-express-server."""
+    environment = {"MODEL_EXPRESS_SERVER_PORT": "tcp://10.0.0.1:8001"}
+    parser = arguments.parser(environment)
+    with pytest.raises(BadSetting, match=r"MODEL_EXPRESS_SERVER_PORT='tcp://10.0.0.1:8001': give a port number"):
+        arguments.settings(parser.parse_args([]), environment)
+    made = arguments.settings(parser.parse_args(["--listen", "127.0.0.1:1"]), environment)
+    assert made.listen == "127.0.0.1:1"
+
+
+def test_a_service_named_redis_is_nothing_to_another_backend() -> None:
+    environment = {"REDIS_HOST": "redis", "REDIS_PORT": "tcp://10.0.0.1:6379"}
+    assert arguments.settings(arguments.parser(environment).parse_args([]), environment).backend == "memory"
+
+
+@pytest.mark.parametrize(
+    ("environment", "listen"),
+    [
+        ({"MODEL_EXPRESS_SERVER_PORT": ""}, "127.0.0.1:8001"),
+        ({"MODEL_EXPRESS_SERVER_HOST": "", "MODEL_EXPRESS_SERVER_PORT": "9"}, "127.0.0.1:9"),
+        ({"MODEL_EXPRESS_SERVER_HOST": "::"}, "[::]:8001"),
+        ({"MODEL_EXPRESS_SERVER_HOST": "[::1]"}, "[::1]:8001"),
+    ],
+)
+def test_the_address_from_the_environment(environment: dict[str, str], listen: str) -> None:
+    assert arguments.settings(arguments.parser(environment).parse_args([]), environment).listen == listen
+
+
+OPEN = Settings(listen="0.0.0.0:8001")
+SECURE = Security(("a",), frozenset({"x:y"}))
+PAIR = ServerTls(pathlib.Path("c"), pathlib.Path("k"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        (OPEN, True),
+        (dataclasses.replace(OPEN, listen="[::]:8001"), True),
+        (dataclasses.replace(OPEN, listen="192.0.2.7:8001"), True),
+        (dataclasses.replace(OPEN, tls=PAIR), True),
+        (dataclasses.replace(OPEN, tls=dataclasses.replace(PAIR, client_ca_file=pathlib.Path("ca"))), False),
+        (dataclasses.replace(OPEN, security=SECURE), False),
+        (dataclasses.replace(OPEN, listen="127.0.0.1:8001"), False),
+        (dataclasses.replace(OPEN, listen="127.9.9.9:8001"), False),
+        (dataclasses.replace(OPEN, listen="[::1]:8001"), False),
+        (dataclasses.replace(OPEN, listen="localhost:8001"), False),
+    ],
+)
+def test_who_listens_for_everybody_is_warned(settings: Settings, warned: bool) -> None:
+    assert (cli.exposed(settings) is not None) is warned
+
+
+async def test_the_warning_is_one_line_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a stand-in for the server: tests listen on loopback only."""
+
+    class Listening:
+        def __init__(self, settings: Settings) -> None:
+            self.settings, self.address, self.metrics_address = settings, settings.listen, None
+
+        async def __aenter__(self) -> Listening:
+            asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGTERM)
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(cli, "Server", Listening)
+    assert await cli.serve(OPEN) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        "mx-server: warning: 0.0.0.0:8001 is open to whoever reaches it: any caller can register sources and set loads;"
+        " use --security-mode enforce, --tls-client-ca or a network policy, or listen on 127.0.0.1"
+    )
+    assert await cli.serve(Settings(listen="127.0.0.1:8001")) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_port_that_is_taken_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
@@ -132,13 +228,13 @@ def test_arguments_win_over_the_environment_and_names_are_the_upstream_servers()
     assert made == Settings(
         listen="0.0.0.0:9001",
         backend="kubernetes",
-        redis_url="redis://r:7",
         kubernetes=Kubernetes("mx"),
         heartbeat_timeout=30,
         reaper_interval=5,
         gc_timeout=60,
         security=Security(("a", "b"), frozenset({"x:y", "z:w"}), 5),
     )
+    assert arguments.settings(parser.parse_args(["--backend=redis"]), environment).redis_url == "redis://r:7"
     argv = ["--backend", "memory", "--heartbeat-timeout", "0.5", "--security-mode", "off", "--listen", "[::1]:1"]
     made = arguments.settings(parser.parse_args(argv), environment)
     assert (made.backend, made.heartbeat_timeout, made.security, made.listen) == ("memory", 0.5, None, "[::1]:1")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import importlib.resources
 import struct
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -53,6 +54,7 @@ class RedisBackend:
     name = "redis"
 
     def __init__(self, url: str, prefix: str = "mx-source-load", connect_timeout: float = 2.0) -> None:
+        _check_database(url)
         try:
             pool = aioredis.BlockingConnectionPool.from_url(
                 url,
@@ -64,7 +66,8 @@ class RedisBackend:
                 retry=Retry(ExponentialBackoff(cap=0.1, base=0.01), 2),
                 retry_on_error=[LostConnection],
             )
-        except ValueError as error:
+            pool.make_connection()  # type: ignore[no-untyped-call]  # refuses what a URL's query says and nobody knows
+        except (ValueError, TypeError) as error:
             raise BadSetting(f"--redis-url: {error}") from error
         self._redis: Any = aioredis.Redis(connection_pool=pool)
         self._prefix = f"{{{prefix}}}"
@@ -152,6 +155,14 @@ class RedisBackend:
 
     def _keys(self, source_id: str) -> list[str]:
         return [self._key("sources"), *(self._key(kind, source_id) for kind in ("heads", "states", "workers"))]
+
+
+def _check_database(url: str) -> None:
+    """Refuse a path that is no number: redis-py would use database 0 in silence."""
+    parts = urllib.parse.urlsplit(url)
+    name = parts.path.strip("/")
+    if parts.scheme in ("redis", "rediss") and name and not (name.isascii() and name.isdigit()):
+        raise BadSetting(f"--redis-url: {name!r} is no database number, such as 0")
 
 
 def _rows(heads: list[bytes], states: list[bytes]) -> Iterator[Row]:
