@@ -5,7 +5,7 @@ source's traffic jump between idle and hot at random moments, and looks at the s
 target would find it. A jump is seen when the listed load is within 0.15 of the new level; one that is followed by
 another jump before that is not counted, and is reported.
 
-    .venv/bin/python bench/freshness.py [--seconds 240] [--scrape 5] [--sources 8]
+    .venv/bin/python bench/freshness.py [--seconds 240] [--scrape 5] [--interval 2] [--sources 8]
 """
 
 from __future__ import annotations
@@ -76,11 +76,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=240)
     parser.add_argument("--scrape", type=float, default=5)
+    parser.add_argument("--interval", type=float, help="the operator's; its own default where not given")
     parser.add_argument("--heartbeat", type=float, default=30)
     parser.add_argument("--sources", type=int, default=8)
     options = parser.parse_args()
     settings = Settings(
-        sources=options.sources, busy_nic=0, busy_kv=0, heartbeat=options.heartbeat, scrape=options.scrape
+        sources=options.sources,
+        busy_nic=0,
+        busy_kv=0,
+        heartbeat=options.heartbeat,
+        scrape=options.scrape,
+        interval=options.interval,
     )
     measured = asyncio.run(measure(settings, options.seconds))
     seen = sorted(lag for jumps in measured for lag in jumps.seen)

@@ -114,13 +114,15 @@ class Parts:
 
     def _policy(self) -> dict[str, Any]:
         signal = {"name": "exporter", "query": "mx_source_load", "joinLabel": "k8s_pod_ip", "deviceLabel": "gpu"}
-        spec = {
+        spec: dict[str, Any] = {
             "mode": "write",
             "server": {"address": self.addresses.server},
             "prometheus": {"url": f"http://{self.addresses.prometheus}"},
             "sourceHeartbeat": f"{self.settings.heartbeat:g}s",
             "signals": [signal],
         }
+        if self.settings.interval is not None:
+            spec["interval"] = f"{self.settings.interval:g}s"
         return {
             "apiVersion": "sourceload.dev/v1alpha1",
             "kind": "SourceLoadPolicy",

@@ -18,6 +18,7 @@ class Settings:
         duration: Over how many seconds the starts are spread.
         heartbeat: Of the sources; the window in which the operator may write is 0.9 of it.
         scrape: Prometheus' scrape interval.
+        interval: The operator's; None leaves it to the policy's default.
         weights: Bytes that one pull moves.
         without: Parts left out, of `operator` and `exporter`.
         server_drops_load: The server accepts loads and drops them, as one from before the field does.
@@ -33,6 +34,7 @@ class Settings:
     duration: float = 60.0
     heartbeat: float = 15.0
     scrape: float = 5.0
+    interval: float | None = None
     weights: float = 1e9
     seed: int = 1
     without: frozenset[str] = frozenset()
