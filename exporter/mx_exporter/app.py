@@ -75,7 +75,8 @@ class Exporter:
         except BaseException:
             self.__exit__(None, None, None)
             raise
-        _LOG.info("serving http%s://%s:%s/metrics", "s" if self.settings.tls.cert_file else "", *self.address)
+        scheme, (host, port) = "https" if self.settings.tls.cert_file else "http", self.address
+        _LOG.info("serving %s://%s:%d/metrics", scheme, f"[{host}]" if ":" in host else host, port)
         return self
 
     def __exit__(

@@ -12,6 +12,7 @@ import math
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from mx_exporter.access import AuthSettings, TlsSettings
 from mx_exporter.discovery.settings import KubernetesSettings
@@ -188,7 +189,7 @@ def _address(given: _Given) -> tuple[str, int]:
     host, colon, port = given.text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise given.fail("give HOST:PORT, like 0.0.0.0:9500")
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - `:9500` is how one asks for that
+    return host.strip("[]"), int(port)
 
 
 def _seconds(given: _Given, low: float, high: float) -> float:
@@ -235,10 +236,18 @@ def _limits(file: Section) -> Limits:
 
 def _otlp(given: Mapping[str, _Given], file: Section) -> OtlpSettings:
     endpoint = given["otlp-endpoint"]
-    if endpoint.text and not endpoint.text.startswith(("http://", "https://")):
+    if endpoint.text and not _is_url(endpoint.text):
         raise endpoint.fail("give a URL, like http://collector:4317")
     protocol = _one_of(given["otlp-protocol"], PROTOCOLS)
     return _filled(OtlpSettings, file, "otlp", endpoint=endpoint.text or None, protocol=protocol)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port or an address that is none
+        return False
 
 
 def _resource(given: Mapping[str, _Given], file: Section) -> tuple[tuple[str, str], ...]:

@@ -49,12 +49,12 @@ class LoopThread:
         except Exception:  # noqa: BLE001 - a thread has nobody to raise to
             _log.exception("%s has ended, which it should not", self._thread.name)
         finally:
-            loop.run_until_complete(_settle())
+            loop.run_until_complete(settle())
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
 
-async def _settle() -> None:
+async def settle() -> None:
     """Let transports that were closed say so: each layer of TLS takes a turn of the loop."""
     for _ in range(8):
         await asyncio.sleep(0)

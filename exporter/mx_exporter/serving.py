@@ -7,6 +7,8 @@ Pages come from memory; nothing a client sends reaches anything but this module.
 from __future__ import annotations
 
 import asyncio
+import functools
+import socket
 import threading
 from collections.abc import Callable
 
@@ -15,6 +17,7 @@ from aiohttp import hdrs, web
 from mx_exporter.access import Certificates, Gate
 from mx_exporter.errors import ConfigurationError
 from mx_exporter.exposition import Pages
+from mx_exporter.loops import settle
 from mx_exporter.snapshot import Present
 from mx_exporter.visitors import Patience, Visitors
 
@@ -38,7 +41,7 @@ class Server:
         """Makes a server that does not listen yet.
 
         Args:
-            host: The address to listen on.
+            host: The address to listen on; none, or `::`, for all of them, of both families.
             port: The port; 0 takes a free one.
             pages: What renders snapshots.
             present: What to show.
@@ -92,8 +95,8 @@ class Server:
         assert self._runner.server is not None
         try:
             self._listener = await self._bound(self._visitors.admitting(self._runner.server))
-        except OSError as error:
-            why = (error.strerror or str(error)).split("] ")[-1]
+        except (OSError, UnicodeError) as error:  # the latter: a name that cannot be one
+            why = (getattr(error, "strerror", None) or str(error)).split("] ")[-1]
             raise ConfigurationError(f"--listen {self._host}:{self._port}: {why}: choose another") from None
         if self._certificates is not None:
             self._refreshing = asyncio.create_task(self._refresh(self._certificates))
@@ -103,17 +106,24 @@ class Server:
     async def _bound(self, protocols: Callable[[], asyncio.Protocol]) -> asyncio.Server:
         tls = self._certificates.context if self._certificates else None
         handshake = self._visitors.patience.asking if tls else None
-        return await asyncio.get_running_loop().create_server(
-            protocols, self._host, self._port, ssl=tls, ssl_handshake_timeout=handshake, backlog=128
+        listen = functools.partial(
+            asyncio.get_running_loop().create_server, protocols, ssl=tls, ssl_handshake_timeout=handshake, backlog=128
         )
+        if self._host in ("", "::") and socket.has_dualstack_ipv6():
+            # By itself asyncio would listen to IPv6 alone on `::`.
+            both = socket.create_server(("::", self._port), family=socket.AF_INET6, dualstack_ipv6=True)
+            return await listen(sock=both)
+        return await listen(self._host or "0.0.0.0", self._port)  # noqa: S104 - `:9500` is how one asks for that
 
     async def _close(self) -> None:
         if self._refreshing is not None:
             self._refreshing.cancel()
         if self._listener is not None:
-            self._listener.close()
+            await _stop_taking(self._listener)
         if self._runner is not None:
             await self._runner.cleanup()
+        self._visitors.leave()
+        await settle()
 
     async def _refresh(self, certificates: Certificates) -> None:
         while True:
@@ -151,6 +161,14 @@ class Server:
         if latest.discovery_age is None:
             return web.Response(status=503, text="discovery has not answered yet\n")
         return web.Response(text="ok\n")
+
+
+async def _stop_taking(listener: asyncio.Server) -> None:
+    """Close a listener after who is being taken has been: asyncio (3.11) drops them without closing their sockets."""
+    for taking in listener.sockets:
+        asyncio.get_running_loop().remove_reader(taking.fileno())
+    await settle()
+    listener.close()
 
 
 def _takes_gzip(accepted: str) -> bool:

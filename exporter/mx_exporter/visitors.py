@@ -59,6 +59,11 @@ class Visitors:
         elif len(self._present) > self.patience.all:
             next(iter(self._present.values())).end()
 
+    def leave(self) -> None:
+        """All go."""
+        for visitor in list(self._present.values()):
+            visitor.end()
+
     def went(self, visitor: _Visitor) -> None:
         """One less."""
         if self._present.pop(visitor.transport, None) is not None:

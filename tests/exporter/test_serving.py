@@ -220,6 +220,54 @@ def test_a_port_that_is_taken_is_said(tmp_path: pathlib.Path) -> None:
         server.stop()
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "not a name"])
+def test_a_host_that_is_none_is_said(host: str) -> None:
+    server = Server(host, 0, Pages(Resource({})), Present(5.0), Gate(AuthSettings()))
+    with pytest.raises(ConfigurationError, match=rf"--listen {host}:0: .*: choose another"):
+        server.start()
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("host", "reached"),
+    [
+        ("127.0.0.1", {"127.0.0.1"}),
+        ("0.0.0.0", {"127.0.0.1"}),
+        ("::1", {"::1"}),
+        ("::", {"127.0.0.1", "::1"}),
+        ("", {"127.0.0.1", "::1"}),
+    ],
+)  # fmt: skip
+def test_listens_where_it_is_told_to(host: str, reached: set[str]) -> None:
+    """All addresses are those of both families, as with every other exporter: a cluster may have either or both."""
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    server = Server(host, 0, Pages(Resource({})), Present(5.0), Gate(AuthSettings()))
+    _, port = server.start()
+    try:
+        assert {address for address in ("127.0.0.1", "::1") if _answers(address, port)} == reached
+    finally:
+        server.stop()
+
+
+def test_without_ipv6_all_addresses_are_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    server = Server("", 0, Pages(Resource({})), Present(5.0), Gate(AuthSettings()))
+    address, port = server.start()
+    try:
+        assert (address, _answers("127.0.0.1", port)) == ("0.0.0.0", True)
+    finally:
+        server.stop()
+
+
+def _answers(address: str, port: int) -> bool:
+    try:
+        with socket.create_connection((address, port), 5):
+            return True
+    except ConnectionRefusedError:
+        return False
+
+
 def test_readers_at_the_same_time_read_the_same(tmp_path: pathlib.Path) -> None:
     with serving(tmp_path) as running:
         running.present.put(running.looking.tick())
