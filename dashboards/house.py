@@ -308,8 +308,15 @@ class Column:
     words: tuple[tuple[str, str], ...] = ()
 
 
-def rows(words: Words, queries: Sequence[Query], columns: Sequence[Column]) -> dashboard.Panel:
-    """A table: one row per label set, one column per named field, in the order given; all else is left out."""
+def rows(words: Words, queries: Sequence[Query], columns: Sequence[Column], sort: str = "") -> dashboard.Panel:
+    """A table: one row per label set, one column per named field, in the order given; all else is left out.
+
+    Args:
+        words: Title, description, and what to say when empty.
+        queries: What to ask.
+        columns: Which fields are shown, and how.
+        sort: Title of the column to sort by at first, from A to Z.
+    """
     asked = [dataclasses.replace(query, instant=True, format=PromQueryFormat.TABLE) for query in queries]
     organize = {
         "includeByName": {column.field: True for column in columns},
@@ -329,6 +336,8 @@ def rows(words: Words, queries: Sequence[Query], columns: Sequence[Column]) -> d
         .targets([query.built() for query in asked])
         .transformations(steps)
     )
+    if sort:
+        panel = panel.sort_by([shared.TableSortByFieldState().display_name(sort).desc(False)])
     for column in columns:
         panel = panel.override_by_name(column.title, _properties(column))
     return _finished(panel.build())

@@ -78,6 +78,11 @@ def known(expression: str) -> str:
     return f"{expression} >= 0"
 
 
+def nonzero(expression: str) -> str:
+    """Without what is 0: stacked, it would draw its colour's line on top of what is there."""
+    return f"{expression} > 0"
+
+
 def cumulative(expression: str, bounds: Sequence[str]) -> str:
     """How many series of a gauge are at most each bound, as the buckets of a histogram (label `le`)."""
     return " or ".join(f'label_replace(sum({expression} <= bool {bound}), "le", "{bound}", "", "")' for bound in bounds)

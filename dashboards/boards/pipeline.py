@@ -22,7 +22,7 @@ from dashboards.names import (
     SKIPS,
     cycle,
 )
-from dashboards.promql import greatest, known, pulled, select, total
+from dashboards.promql import greatest, known, nonzero, pulled, select, total
 
 _STAMPS: Final = select("mx_exporter_sample_timestamp_seconds")
 _SOURCES: Final = select("mx_operator_sources")
@@ -145,11 +145,14 @@ def _alerts() -> dashboard.Panel:
             Column("k8s_pod_name", "Pod"),
             Column("device", "Device", width=65),
         ],
+        sort="Severity",
     )
 
 
 def _coverage() -> dashboard.Panel:
-    states = greatest(("policy", "state"), select("mx_operator_sources", 'state!="listed"'))
+    def of(matcher: str) -> str:
+        return f"sum by (state) ({greatest(('policy', 'state'), select('mx_operator_sources', matcher))})"
+
     return house.lines(
         Words(
             "Sources by what is known of them",
@@ -158,7 +161,7 @@ def _coverage() -> dashboard.Panel:
             "Metric: `mx_operator_sources`.",
             NEEDS_OPERATOR,
         ),
-        [Query(f"sum by (state) ({states})", "{{state}}")],
+        [Query(of('state="matched"'), "{{state}}"), Query(nonzero(of('state!~"listed|matched"')), "{{state}}")],
         stacked=True,
         colors=(
             ("/^matched/", "green"),
@@ -224,7 +227,7 @@ def _targets() -> dashboard.Panel:
             "How many of the engines' pages give a reading. Metric: `mx_exporter_target_up`.",
             "No engine endpoint known",
         ),
-        [Query(f"sum({up})", "read"), Query(f"sum(1 - {up})", "not read")],
+        [Query(f"sum({up})", "read"), Query(nonzero(f"sum(1 - {up})"), "not read")],
         stacked=True,
         colors=(("/^read/", "green"), ("/^not read/", "red")),
         calcs=("lastNotNull",),
@@ -379,7 +382,9 @@ def _clocks() -> dashboard.Panel:
 
 
 def _listings() -> dashboard.Panel:
-    listings = total(("result",), pulled(select("mx_p2p_list_sources_total")))
+    def of(matcher: str) -> str:
+        return f"{total(('result',), pulled(select('mx_p2p_list_sources_total', matcher)))} / 5"
+
     return house.lines(
         Words(
             "Targets' listings",
@@ -387,7 +392,7 @@ def _listings() -> dashboard.Panel:
             "Metric: `mx_p2p_list_sources_total`.",
             NEEDS_TARGETS,
         ),
-        [Query(f"{listings} / 5", "{{result}}")],
+        [Query(of('result="ok"'), "{{result}}"), Query(nonzero(of('result!="ok"')), "{{result}}")],
         colors=(("/^ok/", "green"), ("/^empty/", "orange"), ("/^error/", "red")),
         unit="cpm",
         stacked=True,

@@ -30,6 +30,7 @@ from dashboards.promql import (
     known,
     leading,
     named,
+    nonzero,
     pulled,
     quantile,
     select,
@@ -210,7 +211,9 @@ def _load_heatmap() -> dashboard.Panel:
 
 
 def _pulls_by_policy() -> dashboard.Panel:
-    attempts = total(("policy", "result"), pulled(select("mx_p2p_source_attempts_total")))
+    def of(matcher: str) -> str:
+        return f"{total(('policy', 'result'), pulled(select('mx_p2p_source_attempts_total', matcher)))} / 5"
+
     return house.lines(
         Words(
             "Pulls by policy and result",
@@ -218,7 +221,11 @@ def _pulls_by_policy() -> dashboard.Panel:
             "Metric: `mx_p2p_source_attempts_total`.",
             NEEDS_TARGETS,
         ),
-        [Query(f"{attempts} / 5", "{{policy}} {{result}}")],
+        [
+            Query(of('result="success"'), "{{policy}} {{result}}"),
+            Query(nonzero(of('result!="success"')), "{{policy}} {{result}}"),
+        ],
+        colors=(("/ (metadata_miss|incompatible|transfer_retry)$/", "orange"), ("/ transfer_fallback$/", "red")),
         unit="cpm",
         stacked=True,
     )

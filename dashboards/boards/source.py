@@ -43,7 +43,7 @@ _REASONS: Final = "docs/exporter.md explains every reason"
 def source() -> dashboard.Dashboard:
     """The dashboard."""
     rows = (
-        ("$source: now, hop by hop", [(6, 3, _signal_hops()), (5, 3, _load_hops()), (4, 3, [_fair()])]),
+        ("$source: now, hop by hop", [(6, 3, _signal_hops()), (5, 4, _load_hops()), (4, 4, [_fair()])]),
         ("How old at each hop", [(4, 3, _ages())]),
         ("From counter to listing", [(24, 10, [_signals()]), (12, 8, [_unknown(), _share()])]),
         (

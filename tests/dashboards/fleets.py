@@ -267,6 +267,8 @@ def broken() -> Iterator[Series]:
         source = Source(number, 0.92 if number % 4 == 0 else 0.3)
         on_dead_node = source.node == 1
         for name, labels, values in (*ports(source, source.load * 50e9), *measured(source)):
+            if name == "mx_exporter_target_up" and number in (18, 19):
+                values = until(since, 1, 0)
             made.append((name, labels, _both(values, gone) if on_dead_node else values))
         lost = number % 3 == 0 or on_dead_node
         made += listed(source, _both(wave(source.load, number), gone) if lost else None)
@@ -277,6 +279,7 @@ def broken() -> Iterator[Series]:
     for alert, severity, more in (
         ("MxPullsOnBusySource", "warning", {"policy": "random"}),
         ("MxCoverageLow", "warning", {"policy": "fleet"}),
+        ("MxHeartbeatInterval", "warning", {"policy": "fleet"}),
         ("MxServerDropsLoad", "warning", {"policy": "fleet"}),
         ("MxExporterDown", "warning", {"instance": exporter(1)["instance"]}),
         ("MxWrongLinkDenominator", "warning", {"instance": exporter(2)["instance"], "device": "mlx5_3"}),
@@ -353,7 +356,7 @@ def _broken_targets() -> Made:
     for number in range(40, 52):
         yield from pulled(number, "random", 0.2, 1.5, 4000)
     labels = {**target(60), "policy": "random", "scheme": ""}
-    yield "mx_p2p_list_sources_total", {**labels, "result": "error"}, until(-900, 0, 6)
+    yield "mx_p2p_list_sources_total", {**labels, "result": "error"}, until(-700, 0, 6)
     yield "mx_selector_chosen_unknown_total", labels, until(-600, 0, 11)
     yield "mx_selector_fallbacks_total", {**labels, "reason": "ValueError"}, until(-200, 0, 2)
 
