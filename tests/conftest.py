@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pathlib
 from collections.abc import Iterator
@@ -13,6 +14,16 @@ from tests.parts.redis import RedisServer, redis_server
 
 LONG = os.environ.get("MX_TEST_LONG") == "1"
 SHARED = pathlib.Path(__file__).parents[2] / "shared"
+
+
+def pytest_configure() -> None:
+    """Says that the main thread has no event loop.
+
+    pytest-asyncio and looptime ask the policy for one around every test, plain ones too. As long as nothing was ever
+    set, Python before 3.14 makes one then, which nobody closes, and its warning fails whatever test is running when the
+    collector finds it. Once told that there is none, the policy raises, which is what both plugins are prepared for.
+    """
+    asyncio.set_event_loop(None)
 
 
 def _vllm() -> bool:

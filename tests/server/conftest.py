@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import importlib.resources
-import inspect
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -125,19 +123,6 @@ class Store:
     async def peer(self, **changes: Any) -> AsyncIterator[Peer]:
         async with self.server(**changes) as (_, peer):
             yield peer
-
-
-@pytest.fixture(autouse=True)
-def _a_loop_that_is_closed(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Give looptime's plugin the event loop it asks for in tests that are not async, which it would leave open."""
-    if inspect.iscoroutinefunction(request.function):
-        yield
-        return
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    yield
-    asyncio.set_event_loop(None)
-    loop.close()
 
 
 @pytest.fixture(scope="session")
