@@ -84,11 +84,18 @@ class GrpcServer:
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 5000)]
         return mx_wire.aio_channel(self._settings.address, tls=self._settings.tls, tokens=self._tokens, options=options)
 
+    def _check_token(self) -> None:
+        """A token that gRPC cannot carry would fail every call in words that help nobody."""
+        token = self._tokens.token() if self._tokens else ""
+        if not (token.isascii() and token.isprintable()):
+            raise MxError("NoCredentials", f"{self._settings.token_file} is not one line of plain text")
+
     async def list_ready(self, deadline: float, worker_rank: int | None = None) -> list[Row]:
         """See `MxServer`."""
         request = mx_wire.ListSourcesRequest(status_filter=mx_wire.SourceStatus.SOURCE_STATUS_READY)
         if worker_rank is not None:
             request.worker_rank_filter = worker_rank
+        self._check_token()
         with _translated():
             answer = await self._stub.ListSources(request, timeout=deadline)
         return list(_rows(answer.instances))
@@ -96,6 +103,7 @@ class GrpcServer:
     async def identity(self, key: SourceKey) -> Identity | None:
         """See `MxServer`; endpoints never change while a worker lives."""
         request = mx_wire.GetMetadataRequest(mx_source_id=key.mx_source_id, worker_id=key.worker_id)
+        self._check_token()
         with _translated():
             answer = await self._stub.GetMetadata(request, timeout=_METADATA_DEADLINE)
         return identity_of(answer.worker) if answer.found else None
@@ -109,6 +117,7 @@ class GrpcServer:
             status=mx_wire.SourceStatus.SOURCE_STATUS_READY,
             source_load=write.load,
         )
+        self._check_token()
         with _translated():
             answer = await self._stub.UpdateStatus(request, timeout=deadline)
         if not answer.success:

@@ -36,6 +36,7 @@ MAX_SIGNALS: Final = 16
 _DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z")
 _SIGNAL_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9_]*[a-z0-9])?\Z")
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
+_HEADER_VALUE: Final = re.compile(r"[^\r\n\0\u0100-\U0010ffff]*\Z")
 _OWN_HEADERS: Final = frozenset(
     {"authorization", "host", "content-length", "content-type", "transfer-encoding", "cookie"}
 )
@@ -190,7 +191,7 @@ def _headers(prometheus: Section) -> tuple[tuple[str, str], ...]:
     headers = prometheus.section("headers")
     read = {name: headers.text(name) for name in headers.content if isinstance(name, str)}
     for name, value in read.items():
-        if not _HEADER.match(name) or (value is not None and re.search(r"[\r\n\0]", value)):
+        if not _HEADER.match(name) or (value is not None and not _HEADER_VALUE.match(value)):
             headers.findings.error(headers.at(name), "is not a header", "write one line of text under a header's name")
         elif name.lower() in _OWN_HEADERS:
             fix = "use bearerTokenFile, basicAuthFile or oauth2" if name.lower() == "authorization" else "remove it"

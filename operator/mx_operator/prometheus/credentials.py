@@ -32,9 +32,17 @@ class FileAuth(requests.auth.AuthBase):
         content = self._file.token()
         if not content:
             raise PrometheusError("NoCredentials", f"{self._path} is missing or empty")
+        if not self._basic and not _plain(content):
+            # Whoever tries to send it would say it, in the words of an error that go into logs and statuses.
+            raise PrometheusError("NoCredentials", f"{self._path} is not one line of plain text")
         encoded = base64.b64encode(content.encode()).decode() if self._basic else content
         request.headers["Authorization"] = f"{'Basic' if self._basic else 'Bearer'} {encoded}"
         return request
+
+
+def _plain(token: str) -> bool:
+    """Whether a header can carry it."""
+    return token.isascii() and token.isprintable()
 
 
 class ClientCredentials(requests.auth.AuthBase):
@@ -74,7 +82,10 @@ class ClientCredentials(requests.auth.AuthBase):
                 )
             answer.raise_for_status()
             content = answer.json()
-            return str(content["access_token"]), float(content.get("expires_in", 300))
+            token, lifetime = str(content["access_token"]), float(content.get("expires_in", 300))
+            if not _plain(token):
+                raise ValueError
+            return token, lifetime
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise PrometheusError("OAuth2", f"{settings.token_url}: no token: {type(error).__name__}") from error
 

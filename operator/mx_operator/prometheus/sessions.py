@@ -124,7 +124,7 @@ class Session(requests.Session):
         try:
             envelope = json.loads(body, object_hook=self._read)
             kind = envelope["data"]["resultType"]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise PrometheusError("NotPrometheus", f"not a Prometheus answer: {said(body)}") from error
         if kind != "vector":
             raise PrometheusError("NotAVector", f"the query gives a {kind}, not an instant vector")
@@ -141,7 +141,7 @@ def said(body: bytes) -> str:
     text = body.decode("utf-8", "replace")
     try:
         return str(json.loads(text)["error"])[:_WORDS]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return " ".join(text.split())[:_WORDS]
 
 

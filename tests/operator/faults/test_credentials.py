@@ -150,3 +150,25 @@ async def test_without_a_token_nothing_is_asked(tmp_path: pathlib.Path) -> None:
         secret = tmp_path / "secret"
         secret.write_text("hush")
         assert await reason(with_oauth(fake, secret, token_url=f"{fake.url}/api/v1/other")) == "OAuth2"
+
+
+@pytest.mark.parametrize("content", ["hush-one\nhush-two", "h€sh", "hush\x00"])
+async def test_a_token_that_cannot_be_sent_is_never_shown(tmp_path: pathlib.Path, content: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(content)
+    with fake_prometheus(says({"10.0.0.1": 0.5})) as fake:
+        with pytest.raises(PrometheusError, match=r"token.* is not one line of plain text") as caught:
+            await ask(Prometheus(fake.url, bearer_token_file=str(file)))
+        assert caught.value.reason == "NoCredentials"
+        assert fake.requests == []
+    assert "h" + content[1:4] not in str(caught.value).replace(str(file), "")
+
+
+async def test_nor_is_one_that_a_token_endpoint_gave(tmp_path: pathlib.Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hush")
+    gives = {"access_token": "hush\nhush"}
+    with fake_prometheus(lambda _, handler: handler.say(gives)) as fake, pytest.raises(PrometheusError) as caught:
+        await ask(with_oauth(fake, secret))
+    assert caught.value.reason == "OAuth2"
+    assert "hush" not in str(caught.value)

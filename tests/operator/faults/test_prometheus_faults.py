@@ -262,6 +262,7 @@ async def test_a_prometheus_that_hangs_holds_up_neither_lists_nor_threads(setup:
         (lambda _f, h: h.say({"data": {"resultType": "vector", "result": [{"metric": {}}]}}), "NotAVector"),
         (lambda _f, h: h.say({"data": {"resultType": "vector", "result": None}}), "NotAVector"),
         (lambda _f, h: h.say("[]"), "NotPrometheus"),
+        (lambda _f, h: h.say("[" * 100_000), "NotPrometheus"),
         (lambda _f, h: (h.send_response(302), h.send_header("Location", "/login"), h.end_headers()), "Redirect"),
         (lambda _f, h: h.connection.shutdown(socket.SHUT_RDWR), "Unreachable"),
     ],

@@ -201,6 +201,13 @@ BAD = [
         by_schema=False,
     ),
     Bad(
+        "a header that HTTP cannot carry",
+        put("prometheus.headers", {"X-Scope-OrgID": "€"}),
+        "prometheus.headers.X-Scope-OrgID",
+        "not a header",
+        by_schema=False,
+    ),
+    Bad(
         "a header of two lines",
         put("prometheus.headers", {"X-Scope-OrgID": "a\r\nHost: b"}),
         "prometheus.headers.X-Scope-OrgID",
