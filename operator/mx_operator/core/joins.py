@@ -20,6 +20,7 @@ from mx_operator.policies.spec import Reduce, Signal
 #: What a join label holds, with its companion: ("10.0.0.7",), ("namespace", "pod"), ("mx_source_id", "worker_id").
 JoinKey = tuple[str, ...]
 
+_PORT_DIGITS: Final = 5
 #: Labels that name the measured pod; series of one address that differ in one are two pods' on one node's network.
 #: Beside our own exporter's labels, `pod` is whoever was scraped: the exporter's own pod, not the measured one.
 _OUR_POD_LABELS: Final = ("k8s_pod_uid", "k8s_pod_name")
@@ -50,7 +51,7 @@ class Index:
     Attributes:
         signal: What was asked.
         found: Everything that has the join label.
-        youngest: Age of the youngest sample; None where there is none.
+        youngest: Age of the youngest sample; None where none has one.
         series: How many the answer had.
     """
 
@@ -76,7 +77,8 @@ def index(signal: Signal, samples: Iterable[Sample]) -> Index:
     youngest, series, pod_labels = math.inf, 0, _pod_labels(signal)
     for sample in samples:
         series += 1
-        youngest = min(youngest, sample.age)
+        if math.isfinite(sample.age):
+            youngest = min(youngest, sample.age)
         key = _key(signal, sample.labels)
         if key is None:
             continue
@@ -117,7 +119,8 @@ def split_endpoint(text: str) -> tuple[str, int | None]:
     """Host and port of `10.0.0.7:6555`, `[fd00::7]:6555`, `tcp://host:1` or a bare host."""
     text = text.rpartition("://")[2]
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or (":" in host and not host.startswith("[")):
+    number = port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS
+    if not colon or not number or (":" in host and not host.startswith("[")):
         return text.strip("[]"), None
     return host.strip("[]"), int(port)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import fnmatch
+import math
 import random
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -210,7 +211,8 @@ def _load(
         return NEUTRAL, "neutral"
     if before.keeps and is_marked(row.load):
         # This server would keep our last word for ever; where heartbeats reset it, silence is enough.
-        return NEUTRAL if before.last_own is None else min(1.0, max(0.0, before.last_own)), "decayed"
+        own = before.last_own
+        return NEUTRAL if own is None or not math.isfinite(own) else min(1.0, max(0.0, own)), "decayed"
     return None, ""
 
 

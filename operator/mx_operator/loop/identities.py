@@ -39,11 +39,10 @@ class Identities:
         return self._known
 
     def want(self, keys: Iterable[SourceKey]) -> None:
-        """Ask for those that are not known, in the background."""
+        """Ask for those that are not known, and for nobody else any more, in the background."""
         now = self._now()
-        for key in keys:
-            if key not in self._known and self._not_before.get(key, now) <= now:
-                self._wanted.setdefault(key)
+        unknown = (key for key in keys if key not in self._known)
+        self._wanted = {key: None for key in unknown if self._not_before.get(key, now) <= now}
         while self._wanted and len(self._running) < _AT_ONCE:
             task = asyncio.create_task(self._work())
             self._running.add(task)

@@ -16,7 +16,9 @@ from mx_operator.mx.errors import MxError
 from mx_operator.mx.servers import MxServer
 
 #: Ranks that are looked at even where no row has them.
-_FIRST_RANKS: Final = 8
+_FIRST_RANKS: Final = range(8)
+#: More are not looked at in one round, whatever rows say.
+_MOST_RANKS: Final = 256
 _EVERY: Final = 10.0
 _DEADLINE: Final = 2.0
 
@@ -27,25 +29,27 @@ class RankProbe:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._next_at = float("-inf")
-        self._rank = 0
-        self._swept = False
+        self._left: list[int] = []
+        self._rounds = 0
 
     async def probe(self, server: MxServer, listing: Listing, ledger: Ledger) -> None:
         """Look at one rank, if it is time."""
-        if self._swept and self._now() < self._next_at:
+        if self._rounds > 1 and self._now() < self._next_at:
             return
         self._next_at = self._now() + _EVERY
         ranks = {row.key: row.worker_rank for row in listing.rows}
-        if self._rank >= max(_FIRST_RANKS, max(ranks.values()) + 1):
-            self._rank, self._swept = 0, True
+        if not self._left:
+            self._left = sorted({*_FIRST_RANKS, *ranks.values()}, reverse=True)[-_MOST_RANKS:]
+            self._rounds += 1
+        rank = self._left[-1]
         try:
-            rows = await server.list_ready(_DEADLINE, self._rank)
+            rows = await server.list_ready(_DEADLINE, rank)
         except MxError:
             return  # the next one will do
-        other = [row.key for row in rows if ranks.get(row.key, self._rank) != self._rank]
+        self._left.pop()
+        other = [row.key for row in rows if ranks.get(row.key, rank) != rank]
         if other:
             ledger.found_under_other_ranks(other)
-        self._rank += 1
 
     def listed_twice(self, rows: Iterable[Row], ledger: Ledger) -> None:
         """A server that lists each rank by itself says it at once."""

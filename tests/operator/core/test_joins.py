@@ -124,6 +124,9 @@ def test_scale_and_series_without_the_join_label() -> None:
         ("tcp://host:1", ("host", 1)),
         ("host:", ("host:", None)),
         ("", ("", None)),
+        ("host:²", ("host:²", None)),
+        ("host:٣", ("host:٣", None)),
+        (f"host:{'9' * 5000}", (f"host:{'9' * 5000}", None)),
     ],
 )
 def test_endpoints_are_split(text: str, parts: tuple[str, int | None]) -> None:
@@ -133,3 +136,16 @@ def test_endpoints_are_split(text: str, parts: tuple[str, int | None]) -> None:
 @pytest.mark.parametrize(("port", "device"), [(6555, 0), (6562, 7), (6554, None), (8000, None)])
 def test_the_port_says_which_device(port: int, device: int | None) -> None:
     assert device_of_port(port) == device
+
+
+def test_one_series_with_a_strange_label_harms_no_other() -> None:
+    signal = Signal("s", "q", join_label="instance")
+    strange, mine = {"instance": "node:²"}, {"instance": "10.0.0.7:8000"}
+    assert found(signal, POD, (strange, 0.9), (mine, 0.4)) == Reading(0.4, 1.0)
+
+
+def test_only_an_age_that_is_one_is_the_youngest() -> None:
+    labels = {"k8s_pod_ip": "10.0.0.7"}
+    ages = (-math.inf, math.nan, 7.0, math.inf)
+    assert index(Signal("s", "q"), [Sample(labels, 0.5, age) for age in ages]).youngest == 7.0
+    assert index(Signal("s", "q"), [Sample(labels, 0.5, -math.inf)]).youngest is None

@@ -235,7 +235,7 @@ def test_what_is_never_measured_is_neutral_where_the_policy_says_so() -> None:
     assert only(again).reason == "unchanged"
 
 
-@pytest.mark.parametrize(("last_own", "back_to"), [(0.3, 0.3), (None, 0.5)])
+@pytest.mark.parametrize(("last_own", "back_to"), [(0.3, 0.3), (None, 0.5), (math.nan, 0.5), (math.inf, 0.5)])
 def test_a_load_that_a_server_would_keep_for_ever_is_taken_back(last_own: float | None, back_to: float) -> None:
     memory = {key(0): known(keeps=True, last_own=last_own)}
     stored = mark(0.9, 1)

@@ -19,6 +19,7 @@ import mx_wire
 from mx_lab.processes import Process, free_port
 from mx_operator.core.marks import is_marked
 from mx_operator.core.model import SourceKey
+from mx_operator.mx.errors import MxError
 from mx_operator.mx.servers import GrpcServer
 from mx_operator.policies.spec import Mode, Models, Server
 from tests.operator.parts.mx import READY, FakeMx, Source, serving
@@ -328,6 +329,33 @@ async def test_the_token_goes_with_every_call_and_may_change(
         assert fake.tokens[-1] == "Bearer first"
         token.write_text("second")
         await until(lambda: fake.tokens[-1] == "Bearer second", "the new token")
+
+
+async def test_a_token_that_cannot_be_sent_is_said_and_never_shown(mx: Any, tmp_path: pathlib.Path) -> None:
+    _, address = mx
+    file = tmp_path / "token"
+    file.write_text("hush-one\nhush-two")
+    server = GrpcServer(Server(address, token_file=str(file)))
+    try:
+        with pytest.raises(MxError, match="is not one line of plain text") as caught:
+            await server.list_ready(2.0)
+        assert "hush" not in str(caught.value)
+        file.write_text("hush")
+        assert await server.list_ready(2.0) == []
+    finally:
+        await server.close()
+
+
+async def test_a_rank_beyond_all_measure_does_not_double_the_lists(mx: Any, prometheus: FakePrometheus) -> None:
+    fake, address = mx
+    one = fake.add(1)
+    fake.heartbeat(one)
+    one.rank = 4_000_000_000
+    async with running(policy(address, prometheus.url)) as (_, seen):
+        await cycles(seen, 15)
+        asked = len(fake.tokens) - len(fake.lists)
+        await cycles(seen, 5)
+        assert len(fake.tokens) - len(fake.lists) == asked
 
 
 async def test_a_row_without_stamps_is_never_written(mx: Any, prometheus: FakePrometheus) -> None:
