@@ -11,7 +11,7 @@ import pathlib
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,6 +27,11 @@ from mx_selector import explanations
 
 _WINDOW: Final = 3.0  # seconds; the exporter's own
 
+#: Seconds for one answer of the server, and between two looks at it.
+_ANSWER: Final = 5.0
+_AGAIN: Final = 0.25
+
+Rows = list[mx_wire.SourceInstanceRef]
 Samples = list[tuple[str, Mapping[str, str], float]]
 
 
@@ -101,17 +106,46 @@ def _prometheus(source: LabSource, prometheus: str) -> Hop:
     return Hop("Prometheus", value[0][1], stamp[0][2] - stamp[0][1], "time since the scrape")
 
 
-def _server(source: LabSource, server: str, patience: float = 5.0) -> list[Hop]:
+def _server(source: LabSource, server: str) -> list[Hop]:
     with mx_wire.channel(server) as channel:
-        request = mx_wire.ListSourcesRequest(identity=IDENTITY, status_filter=mx_wire.SourceStatus.SOURCE_STATUS_READY)
-        rows = list(mx_wire.P2pServiceStub(channel).ListSources(request, timeout=5).instances)
-    row = next((row for row in rows if row.worker_id == source.worker_id), None)
-    if patience > 0 and (row is None or mx_wire.read_load(row) is None):
-        time.sleep(0.25)  # just after the source's own heartbeat, which carries no load
-        return _server(source, server, patience - 0.25)
+        stub = mx_wire.P2pServiceStub(channel)
+        ready = mx_wire.SourceStatus.SOURCE_STATUS_READY
+        request = mx_wire.ListSourcesRequest(identity=IDENTITY, status_filter=ready)
+        rows = settled(lambda timeout: list(stub.ListSources(request, timeout=timeout).instances), source.worker_id)
+    row = _of(source.worker_id, rows)
     if row is None:
         return [Hop("MX server", None, None, "not listed")]
     return [*_stored(row, time.time()), _score(row.worker_id, rows)]
+
+
+def settled(
+    look: Callable[[float], Rows],
+    worker_id: str,
+    patience: float = 5.0,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Rows:
+    """A listing in which a worker has a load: just after its own heartbeat, which carries none, it has none.
+
+    Args:
+        look: Lists once, within so many seconds.
+        worker_id: Whose load.
+        patience: Seconds to wait for it; the last listing is given where they run out.
+        clock: Monotonic seconds.
+        sleep: Waits so many seconds.
+    """
+    until = clock() + patience
+    while True:
+        rows = look(_ANSWER)
+        row = _of(worker_id, rows)
+        left = until - clock()
+        if (row is not None and mx_wire.read_load(row) is not None) or left <= 0:
+            return rows
+        sleep(min(_AGAIN, left))
+
+
+def _of(worker_id: str, rows: Rows) -> mx_wire.SourceInstanceRef | None:
+    return next((row for row in rows if row.worker_id == worker_id), None)
 
 
 def _stored(row: mx_wire.SourceInstanceRef, now: float) -> list[Hop]:
@@ -123,7 +157,7 @@ def _stored(row: mx_wire.SourceInstanceRef, now: float) -> list[Hop]:
     return [wrote, Hop("listed row", load, age, "ListSources, as a target sees it")]
 
 
-def _score(worker_id: str, rows: list[mx_wire.SourceInstanceRef]) -> Hop:
+def _score(worker_id: str, rows: Rows) -> Hop:
     target = mx_selector.Target(MODEL, "a-new-replica", 0, ACCELERATOR)
     standings = explanations.standings(rows, target, mx_selector.resolve("load_aware"), time.time())
     ours = next(standing for standing in standings if standing.worker_id == worker_id)
