@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import inspect
 import pathlib
 import subprocess
@@ -16,6 +15,7 @@ import mx_exporter
 from mx_exporter.nics.tracks import Timing
 from mx_exporter.provider import Provider, make_source_load_provider
 from mx_lab.processes import wait_until
+from tests.exporter.engines.servers import EngineServer
 from tests.exporter.looking import Clock
 from tests.exporter.trees import Node, nodes
 from tests.parts import released
@@ -76,22 +76,8 @@ def test_a_pod_without_counters_knows_nothing(tmp_path: pathlib.Path) -> None:
 
 @pytest.fixture
 def engine() -> Iterator[str]:
-    class Page(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(b'vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.62\n')
-
-        def log_message(self, *_: object) -> None: ...
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with EngineServer().text('vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.62\n') as server:
+        yield f"http://127.0.0.1:{server.port}/metrics"
 
 
 def test_the_engines_page_counts_too_and_the_larger_wins(tmp_path: pathlib.Path, engine: str) -> None:

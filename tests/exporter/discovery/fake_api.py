@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
+
+from tests.exporter.threaded import LoopThread
+
+if TYPE_CHECKING:
+    from typing import Self  # since 3.11
 
 Reply = Callable[[web.Request], Any]
 
@@ -27,30 +31,26 @@ def raw(body: bytes) -> Reply:
     return lambda _: web.Response(body=body, content_type="application/json")
 
 
-class FakeApi:
+class FakeApi(LoopThread):
     """Answers the LISTs and WATCHes of pods with the next reply of a queue each; a list's last reply is repeated."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.lists: list[Reply] = []
         self.watches: list[list[Any]] = []  # of each watch the events: objects, bytes, or "hold"
         self.asked: list[dict[str, str]] = []
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._runner: web.AppRunner | None = None
         self.url = ""
 
-    def __enter__(self) -> FakeApi:
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.run(self._start())
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._runner is not None
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
-        asyncio.run_coroutine_threadsafe(_cancel_the_rest(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self.run(self._runner.cleanup())
+        super().__exit__()
 
     async def _start(self) -> None:
         app = web.Application()
@@ -77,10 +77,3 @@ class FakeApi:
                 await asyncio.sleep(3600)
             await response.write(event if isinstance(event, bytes) else json.dumps(event).encode() + b"\n")
         return response
-
-
-async def _cancel_the_rest() -> None:
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in rest:
-        task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)

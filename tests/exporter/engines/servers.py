@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import ssl
-import threading
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from tests.exporter.threaded import ThreadedServer
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -37,7 +38,7 @@ class Request:
     headers: dict[str, str]
 
 
-class EngineServer:
+class EngineServer(ThreadedServer):
     """Serves `answers` on a loopback port from a thread of its own. Change `answers` at any time."""
 
     def __init__(
@@ -48,74 +49,27 @@ class EngineServer:
         port: int = 0,
         remember: bool = True,
     ) -> None:
+        super().__init__(host, port, tls)
         self.answers = answers or {}
         self.requests: list[Request] = []
         self.connections = 0
-        self.host, self.port = host, port
         self._remember = remember
-        self._tls = tls
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    def __enter__(self) -> EngineServer:
-        self._thread.start()
-        self.listen()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
     def text(self, page: str, path: str = "/metrics", kind: str = TEXT) -> EngineServer:
         """Answer this page from now on."""
         self.answers[path] = Answer(page.encode(), kind=kind)
         return self
 
-    def listen(self) -> None:
-        self._run(self._listen())
-
-    def close(self) -> None:
-        """Stop to listen and cut everybody off: the process is gone."""
-        self._run(self._close())
-
     def asked(self, path: str) -> int:
         return sum(request.path == path for request in self.requests)
 
-    def _run(self, what: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
-
-    async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, self.host, self.port, ssl=self._tls)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def _close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.sleep(0.01)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        try:
+        with contextlib.suppress(asyncio.IncompleteReadError, ValueError):
             while request := await _request(reader):
                 if self._remember:
                     self.requests.append(request)
                 await self._answer(self.answers.get(request.path, Answer(status=404)), writer)
-        except (OSError, asyncio.CancelledError, asyncio.IncompleteReadError, ValueError):
-            pass
-        finally:
-            writer.transport.abort()
-            self._tasks.discard(task)
 
     async def _answer(self, answer: Answer, writer: asyncio.StreamWriter) -> None:
         if answer.hang:

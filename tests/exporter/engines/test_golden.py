@@ -335,7 +335,7 @@ def test_an_engine_that_is_gone_is_unknown_at_once(tmp_path: pathlib.Path) -> No
         server.close()
         watched.scrape()
         assert watched.page() == unknown("refused", 0)
-        server.listen()
+        server.open()
         watched.scrape()
         assert watched.page() == known("vllm", "0.62", "0")
 
