@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.chart.helm import CHART, Helm, HelmError
+from tests.chart.helm import CHART, Helm, HelmError, of_kind
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 ENDPOINTS = "policy.spec.server.address=mx:8001,policy.spec.prometheus.url=http://p:9090"
@@ -31,6 +31,12 @@ MISTAKES = [
     ("server.enabled=true,server.replicas=2", r"server.replicas must be 1 with server.backend=memory"),
     ("server.enabled=true,server.backend=redis", r"server.redis.url is missing with server.backend=redis"),
     ("clients.podMonitor.enabled=true", r"clients.podMonitor.selector is missing"),
+    ("exporter.affinity.nodeAfinity.a=b", r"exporter.affinity.*nodeAfinity"),
+    ("networkPolicy.from.exporter[0].podSelectr.a=b", r"networkPolicy.from.exporter.0.*podSelectr"),
+    ("networkPolicy.operatorEgress.rules[0].port=1", r"networkPolicy.operatorEgress.rules.0.*port"),
+    ("listenHost=::", r"listenHost"),
+    ("imagePullSecrets[0].nam=x", r"imagePullSecrets.0"),
+    ("server.enabled=true,server.port=9401", r"server.port and server.metricsPort are both 9401"),
 ]
 
 
@@ -47,6 +53,15 @@ def test_a_mistake_is_refused_with_a_line_that_names_it(helm: Helm, mistake: str
 )
 def test_what_a_parent_chart_sets_is_no_mistake(helm: Helm, fine: str) -> None:
     assert helm.template(arguments=["--set", fine])
+
+
+def test_pull_secrets_are_names_or_objects_as_other_charts_have_them(helm: Helm) -> None:
+    """An umbrella chart's global.imagePullSecrets are objects for its other parts."""
+    given = "global.imagePullSecrets[0].name=everywhere,global.imagePullSecrets[1]=plain,imagePullSecrets[0].name=here"
+    manifests = helm.template(arguments=["--set", given])
+    for manifest in (*of_kind(manifests, "Deployment"), *of_kind(manifests, "DaemonSet")):
+        secrets = manifest["spec"]["template"]["spec"]["imagePullSecrets"]
+        assert secrets == [{"name": "everywhere"}, {"name": "plain"}, {"name": "here"}]
 
 
 def objects(schema: Any, path: str = "") -> list[tuple[str, dict[str, Any]]]:

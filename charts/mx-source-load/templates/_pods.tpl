@@ -26,7 +26,7 @@ annotations:
 {{- with concat ($root.Values.global.imagePullSecrets | default list) ($root.Values.imagePullSecrets | default list) }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . | quote }}
+  - name: {{ if kindIs "map" . }}{{ .name | quote }}{{ else }}{{ . | quote }}{{ end }}
   {{- end }}
 {{- end }}
 {{- with $values.priorityClassName }}
