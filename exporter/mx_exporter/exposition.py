@@ -30,6 +30,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from mx_exporter.negotiation import form
 from mx_exporter.snapshot import Snapshot
 from mx_exporter.telemetry import Family, families
 
@@ -88,14 +89,15 @@ class Pages:
 
         Args:
             snapshot: What to show; the same one gives the same bytes.
-            accept: The request's Accept header: OpenMetrics where it is asked for, else text.
+            accept: The request's Accept header.
             compressed: Whether the bytes are to be gzip.
         """
-        encoder, content_type = choose_encoder(accept)
-        key = (content_type, compressed)
+        wanted = form(accept)
+        key = (wanted, compressed)
         with self._lock:
             kept = self._cache.get(key)
             if kept is None or kept[0] is not snapshot:
+                encoder, content_type = choose_encoder(wanted)
                 body = self._render(snapshot, encoder)
                 kept = (snapshot, gzip.compress(body, 1) if compressed else body, content_type)
                 self._cache = {k: v for k, v in self._cache.items() if v[0] is snapshot} | {key: kept}

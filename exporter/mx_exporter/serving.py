@@ -18,6 +18,7 @@ from mx_exporter.access import Certificates, Gate
 from mx_exporter.errors import ConfigurationError
 from mx_exporter.exposition import Pages
 from mx_exporter.loops import settle
+from mx_exporter.negotiation import takes_gzip
 from mx_exporter.snapshot import Present
 from mx_exporter.visitors import Patience, Visitors
 
@@ -141,7 +142,7 @@ class Server:
         snapshot = self._present.get()
         if snapshot is None:
             return web.Response(status=503, text=_NO_SAMPLE)
-        compressed = _takes_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, ""))
+        compressed = takes_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, ""))
         body, content_type = self._pages.page(snapshot, request.headers.get(hdrs.ACCEPT, ""), compressed)
         headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: "Accept, Accept-Encoding"}
         if compressed:
@@ -169,12 +170,3 @@ async def _stop_taking(listener: asyncio.Server) -> None:
         asyncio.get_running_loop().remove_reader(taking.fileno())
     await settle()
     listener.close()
-
-
-def _takes_gzip(accepted: str) -> bool:
-    """Whether an Accept-Encoding header names gzip without ruling it out (`gzip;q=0`)."""
-    for offer in accepted.lower().split(","):
-        name, _, quality = offer.replace(" ", "").partition(";q=")
-        if name == "gzip":
-            return quality.strip("0.") != "" or quality == ""
-    return False

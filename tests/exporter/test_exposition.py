@@ -9,12 +9,16 @@ import re
 import shutil
 import subprocess
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 from opentelemetry.sdk.resources import Resource
+from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from mx_exporter.engines.status import ScrapeStatus
 from mx_exporter.exposition import Pages, metrics_data
 from mx_exporter.model import Pod, Source, Usage
+from mx_exporter.negotiation import FORMS, form
 from mx_exporter.snapshot import Present
 from mx_exporter.telemetry import Family
 from tests.exporter.looking import START, Clock, Looking, values
@@ -69,6 +73,59 @@ def test_openmetrics_is_given_to_whom_asks_for_it(tmp_path: pathlib.Path) -> Non
     plain, kind = looking.pages.page(snapshot, "*/*")
     assert kind.startswith("text/plain; version=0.0.4")
     assert gzip.decompress(looking.pages.page(snapshot, "*/*", compressed=True)[0]) == plain
+
+
+TEXT_TYPE, OPENMETRICS_TYPE = "text/plain", "application/openmetrics-text"
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("", TEXT_TYPE),
+        ("*/*", TEXT_TYPE),
+        ("text/html, */*;q=0.1", TEXT_TYPE),
+        ("application/openmetrics-text", OPENMETRICS_TYPE),
+        ("APPLICATION/OpenMetrics-Text ; Version = 1.0.0", OPENMETRICS_TYPE),
+        ('application/openmetrics-text;version="1.0.0"', OPENMETRICS_TYPE),
+        # Prometheus 2 and 3.
+        (("application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,"
+         "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"), OPENMETRICS_TYPE),
+        (("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+         "application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,"
+         "text/plain;version=0.0.4;q=0.3,*/*;q=0.2"), OPENMETRICS_TYPE),
+        # One who prefers the other one, or does not take it at all.
+        ("text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.8", TEXT_TYPE),
+        ("application/openmetrics-text;version=1.0.0;q=0", TEXT_TYPE),
+        # Versions that we do not speak, or that are none.
+        ("application/openmetrics-text;version=0.0.1", TEXT_TYPE),
+        ("application/openmetrics-text;version=2.0.0", TEXT_TYPE),
+        ("application/openmetrics-text;version=abc", TEXT_TYPE),
+        ("application/openmetrics-text;q=abc", TEXT_TYPE),
+        ("text/plain;version=9999999999", TEXT_TYPE),
+    ],
+)  # fmt: skip
+def test_each_client_gets_the_form_it_prefers(tmp_path: pathlib.Path, accept: str, kind: str) -> None:
+    looking = full(tmp_path)
+    snapshot = looking.present.get()
+    assert snapshot is not None
+    body, given = looking.pages.page(snapshot, accept)
+    assert given.split(";")[0] == kind
+    assert body.endswith(b"# EOF\n") == (kind == OPENMETRICS_TYPE)
+
+
+@hypothesis.given(
+    st.text() | st.lists(st.sampled_from([*"=,;/* q0.91", "version", TEXT_TYPE, OPENMETRICS_TYPE])).map("".join)
+)
+def test_no_client_makes_a_form_of_its_own(accept: str) -> None:
+    """What a client can make us render and keep is bounded: two forms."""
+    assert form(accept) in FORMS
+    assert len(FORMS) == 2
+
+
+def test_openmetrics_is_what_its_own_parser_takes(tmp_path: pathlib.Path) -> None:
+    page = full(tmp_path).page(OPENMETRICS)
+    names = {family.name for family in openmetrics_parser.text_string_to_metric_families(page)}
+    assert {"hw_network_io_bytes", "mx_exporter_target_bad_lines", "mx_source_load"} <= names
 
 
 def test_a_snapshot_is_rendered_once(tmp_path: pathlib.Path) -> None:
