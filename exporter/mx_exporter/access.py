@@ -95,7 +95,8 @@ def _among(given: str | None, accepted: tuple[str, ...]) -> bool:
     """Whether a secret is one of these, in a time that does not tell where it differs."""
     if not given:
         return False
-    matches = [hmac.compare_digest(given.encode(), one.encode()) for one in accepted]  # all of them, always
+    secret = given.encode("utf-8", "surrogateescape")  # as the bytes came, text or not
+    matches = [hmac.compare_digest(secret, one.encode()) for one in accepted]  # all of them, always
     return any(matches)
 
 
@@ -104,6 +105,13 @@ def _decoded(given: str) -> str | None:
         return base64.b64decode(given, validate=True).decode("utf-8")
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None
+
+
+def _changed(path: pathlib.Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 class Certificates:
@@ -142,7 +150,7 @@ class Certificates:
 
     def _stamped(self) -> tuple[int, ...]:
         paths = (self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file)
-        return tuple(path.stat().st_mtime_ns if path and path.exists() else 0 for path in paths)
+        return tuple(_changed(path) if path else 0 for path in paths)
 
     def _load(self) -> None:
         cert, key, clients = self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file

@@ -131,6 +131,19 @@ def test_either_login_opens_the_page_and_nothing_else_does(tmp_path: pathlib.Pat
         assert running.get("/healthz")[0] == 200  # the kubelet has no login
 
 
+def test_a_login_that_is_no_text_is_wrong_like_any_other(tmp_path: pathlib.Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("t0ken")
+    with serving(tmp_path, AuthSettings(token, token)) as running:
+        running.present.put(running.looking.tick())
+        for kind in (b"Bearer ", b"Basic ", b""):
+            with socket.create_connection(("127.0.0.1", running.port), 5) as client:
+                client.sendall(
+                    b"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: " + kind + b"\xff\xed\xa0\x80\r\n\r\n"
+                )
+                assert client.recv(100).split(b"\r\n")[0] == b"HTTP/1.1 401 Unauthorized"
+
+
 def test_a_rotated_login_counts_at_once_and_a_lost_one_opens_nothing(tmp_path: pathlib.Path) -> None:
     token = tmp_path / "token"
     token.write_text("old")
@@ -183,6 +196,36 @@ def test_tls_with_a_certificate_that_is_rotated(tmp_path: pathlib.Path) -> None:
     certificates.refresh()
     assert certificates.context is before
     assert certificates._stamp == certificates._stamped()
+
+
+def test_certificates_that_vanish_while_looked_at_end_nothing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rotation replaces files under us: there when asked for, gone when looked at."""
+    cert, key = certificate(tmp_path, "server")
+    certificates = Certificates.of(TlsSettings(cert, key))
+    assert certificates is not None
+    cert.unlink()
+    monkeypatch.setattr(pathlib.Path, "exists", lambda _: True)
+    certificates.refresh()
+
+
+def test_head_and_other_methods(tmp_path: pathlib.Path) -> None:
+    with serving(tmp_path) as running:
+        running.present.put(running.looking.tick())
+        length = len(running.get("/metrics")[2])
+        for method, path, status in (
+            ("HEAD", "/metrics", 200), ("HEAD", "/nothing", 404), ("POST", "/metrics", 405), ("OPTIONS", "*", 404),
+            ("GET", "/metrics/", 404), ("GET", "/metrics?name[]=a", 200), ("GET", "//metrics", 404),
+            ("GET", "/%2e%2e", 404),
+        ):  # fmt: skip
+            connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=5)
+            with contextlib.closing(connection):
+                connection.request(method, path)
+                answer = connection.getresponse()
+                assert answer.status == status, (method, path)
+                if method == "HEAD" and status == 200:
+                    assert (int(answer.headers["Content-Length"]), answer.read()) == (length, b"")
 
 
 def test_clients_can_be_asked_for_certificates(tmp_path: pathlib.Path) -> None:
