@@ -171,12 +171,16 @@ async def _pieces(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, Non
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
     try:
         async for packed in response.content.iter_any():
+            if unpack.eof:
+                raise PageError("encoding", "more after the end of the compressed body")
             while packed:
                 # Bounded, so that a small body cannot become a large one before its size is looked at.
                 yield unpack.decompress(packed, _PIECE)
                 packed = unpack.unconsumed_tail
     except zlib.error as error:
         raise PageError("encoding", str(error)) from error
+    if unpack.unused_data:
+        raise PageError("encoding", "more after the end of the compressed body")
     if not unpack.eof:
         raise PageError("truncated", "the compressed body ends early")
 

@@ -94,6 +94,12 @@ REASONS = {
     "a last line without its end": (Answer(PAGE[:-1]), "truncated"),
     "half of a gzip": (Answer(gzip.compress(PAGE)[:30], headers=(("Content-Encoding", "gzip"),)), "truncated"),
     "no gzip": (Answer(PAGE, headers=(("Content-Encoding", "gzip"),)), "encoding"),
+    "more after a gzip": (Answer(gzip.compress(PAGE) + PAGE, headers=(("Content-Encoding", "gzip"),)), "encoding"),
+    "two gzips": (Answer(gzip.compress(PAGE) * 2, headers=(("Content-Encoding", "gzip"),), chunked=True), "encoding"),
+    "a gzip and more for ever": (
+        Answer(gzip.compress(PAGE), headers=(("Content-Encoding", "gzip"),), endless=b"x" * 60_000),
+        "encoding",
+    ),
     "brotli": (Answer(PAGE, headers=(("Content-Encoding", "br"),)), "encoding"),
     "nothing": (Answer(b""), "empty"),
     "an error": (Answer(PAGE, status=500), "http_status"),
