@@ -46,6 +46,10 @@ def pod_address(text: str) -> str:
         ValueError: It is none.
     """
     ip = ipaddress.ip_address(text)
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.scope_id is not None:
+            raise ValueError(f"{ip} is no address of a pod")
+        ip = ip.ipv4_mapped or ip  # `::ffff:127.0.0.1` leads to ourselves as well
     if ip.is_loopback or ip.is_link_local or ip.is_multicast or ip.is_unspecified:
         raise ValueError(f"{ip} is no address of a pod")
     return str(ip)

@@ -70,7 +70,23 @@ def test_a_pod_that_does_not_run_keeps_its_address_and_is_no_source(phase: str) 
     assert source(given) is None
 
 
-@pytest.mark.parametrize("ip", ["", "127.0.0.1", "169.254.169.254", "::1", "fe80::1", "0.0.0.0", "224.0.0.1", "host"])
+@pytest.mark.parametrize(
+    "ip",
+    [
+        "",
+        "127.0.0.1",
+        "169.254.169.254",
+        "::1",
+        "fe80::1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "host",
+        "::ffff:127.0.0.1",
+        "::ffff:169.254.169.254",
+        "::ffff:0.0.0.0",
+        "2001:db8::1%eth0",
+    ],
+)
 def test_an_address_that_leads_elsewhere_is_none(ip: str) -> None:
     given = pod()
     given["status"]["podIP"] = ip
