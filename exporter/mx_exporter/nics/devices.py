@@ -10,6 +10,7 @@ from mx_exporter.nics.sysfs import Tree
 from mx_exporter.nics.values import parse_integer
 
 CLASS = "class/infiniband"
+_PCI = "bus/pci/devices"
 # A name that is none of these cannot be a label; the kernel would not make it.
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,63}", re.ASCII)
 
@@ -50,6 +51,7 @@ def describe(tree: Tree, name: str, identity: str, by_name: dict[str, str]) -> D
     seen = frozenset(by_name.values())
     bond = bond_of(tree, netdevs(tree, name))
     joined = bond.joined if bond and own in bond.joined else ()
+    elsewhere = tuple(address for address in joined if address != own and address not in seen)
     ports = _ports(tree, name)
     return Device(
         name=name,
@@ -61,8 +63,8 @@ def describe(tree: Tree, name: str, identity: str, by_name: dict[str, str]) -> D
         pci_path=chain,
         numa_node=_numa_node(tree, base),
         physical_function=(pci_addresses(tree.target(f"{base}/device/physfn")) or (None,))[-1],
-        hidden_functions=_hidden(tree, f"{base}/device", seen),
-        bonded_addresses=tuple(address for address in joined if address != own and address not in seen),
+        hidden_functions=_hidden(tree, (f"{base}/device", *(f"{_PCI}/{address}" for address in elsewhere)), seen),
+        bonded_addresses=elsewhere,
         rails=rails(bond, own=own, named_bond="bond" in name, others=seen),
     )
 
@@ -84,15 +86,18 @@ def _numa_node(tree: Tree, base: str) -> int | None:
     return node if node is not None and node >= 0 else None
 
 
-def _hidden(tree: Tree, function: str, seen: frozenset[str]) -> tuple[str, ...]:
+def _hidden(tree: Tree, functions: tuple[str, ...], seen: frozenset[str]) -> tuple[str, ...]:
     """Virtual functions that can move bytes but whose counters are in another network namespace or in a guest."""
     found = []
-    for name in tree.inside(function):
-        if re.fullmatch(r"virtfn\d+", name, re.ASCII):
-            chain = pci_addresses(tree.target(f"{function}/{name}"))
-            if chain and chain[-1] not in seen and _moves_bytes(tree, f"{function}/{name}"):
-                found.append(chain[-1])
+    for path in (f"{function}/{name}" for function in functions for name in _virtual(tree, function)):
+        chain = pci_addresses(tree.target(path))
+        if chain and chain[-1] not in seen and _moves_bytes(tree, path):
+            found.append(chain[-1])
     return tuple(sorted(found))
+
+
+def _virtual(tree: Tree, function: str) -> tuple[str, ...]:
+    return tuple(name for name in tree.inside(function) if re.fullmatch(r"virtfn\d+", name, re.ASCII))
 
 
 def _moves_bytes(tree: Tree, function: str) -> bool:

@@ -269,6 +269,34 @@ def test_virtual_functions_that_cannot_be_seen_make_the_wire_unknown(
     assert reasons(looking)["mlx5_0"] == reason
 
 
+def test_a_bond_carries_what_the_virtual_functions_of_both_its_ports_do(tmp_path: pathlib.Path) -> None:
+    node = nodes.bond(tmp_path)
+    first, second = nodes.rail(0), nodes.rail(0)[:-1] + "1"
+    for number, physical in ((2, first), (3, second)):
+        chain = physical.rsplit("/", 1)[0] + f"/0000:12:0{number}.0"
+        node.function(chain, of=physical)
+        node.device(f"mlx5_{number}", chain)
+        node.port(f"mlx5_{number}", rate="200 Gb/sec (4X HDR)", layer="Ethernet", counters=nodes.words())
+    looking = Looking(node)
+    looking.tick()
+    node.add("mlx5_2", "counters/port_xmit_data", 1_250_000_000)
+    node.add("mlx5_3", "counters/port_xmit_data", 2_500_000_000)
+    looking.tick()
+    assert known(looking) == {"mlx5_2": 0.2, "mlx5_3": 0.4, "mlx5_bond_1": 0.3}
+
+
+@pytest.mark.parametrize("port", ["0", "1"])
+def test_a_hidden_function_of_either_port_makes_a_bond_unknown(tmp_path: pathlib.Path, port: str) -> None:
+    node = nodes.bond(tmp_path)
+    physical = nodes.rail(0)[:-1] + port
+    chain = physical.rsplit("/", 1)[0] + "/0000:12:02.0"
+    node.function(chain, driver="vfio-pci", of=physical)
+    looking = Looking(node)
+    looking.tick()
+    looking.tick()
+    assert reasons(looking) == {"mlx5_bond_1": "hidden_functions"}
+
+
 def test_a_bond_in_active_backup_carries_one_port(tmp_path: pathlib.Path) -> None:
     node = nodes.bond(tmp_path)
     node.write("class/net/eth1/bonding_slave/state", "backup")
