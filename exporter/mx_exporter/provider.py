@@ -71,6 +71,7 @@ class Provider:
         self._stopping = threading.Event()
         self._value: tuple[float, float | None] | None = None  # when, and what
         self._thread: threading.Thread | None = None
+        self._troubled = False
 
     def __call__(self) -> float | None:
         """The load now; None when nothing is known."""
@@ -107,7 +108,7 @@ class Provider:
             if self._engines:
                 self._engines.start()
             while not self._stopping.is_set():
-                self.sample()
+                self._sample_safely()
                 self._stopping.wait(self._timing.interval)
         except Exception:  # noqa: BLE001 - telemetry never harms the worker it runs in
             _LOG.exception("the source's load is not sampled any more")
@@ -115,6 +116,15 @@ class Provider:
             self._nics.stop()
             if self._engines:
                 self._engines.stop()
+
+    def _sample_safely(self) -> None:
+        try:
+            self.sample()
+            self._troubled = False
+        except Exception:  # noqa: BLE001 - one bad look must not end all others
+            if not self._troubled:
+                _LOG.exception("the source's load could not be sampled; the next look is tried all the same")
+            self._troubled = True
 
     def _where(self) -> dict[int, Place]:
         """The place of this worker's GPU; found once, a GPU does not move."""

@@ -92,6 +92,25 @@ def test_the_engines_page_counts_too_and_the_larger_wins(tmp_path: pathlib.Path,
     assert not any(thread.name == "mx-source-load" for thread in threading.enumerate())
 
 
+def test_one_bad_look_does_not_end_all_others(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = nodes.eight_rails(tmp_path)
+    made = Provider(0, {}, sysfs=node.sysfs, procfs=node.procfs, timing=Timing(interval=0.05, window=0.1))
+    looks = iter([RuntimeError("odd"), OSError("odder")])
+    tick = made._nics.tick
+
+    def look() -> object:
+        if error := next(looks, None):
+            raise error
+        return tick()
+
+    monkeypatch.setattr(made._nics, "tick", look)
+    made.start()
+    try:
+        wait_until(lambda: made() == 0.0, 10, "a number")
+    finally:
+        made.stop()
+
+
 @pytest.mark.released
 def test_the_calling_convention_is_the_released_clients() -> None:
     theirs = released.module("nic_metrics").make_source_load_provider
