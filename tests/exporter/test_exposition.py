@@ -124,7 +124,7 @@ def test_no_client_makes_a_form_of_its_own(accept: str) -> None:
 
 def test_openmetrics_is_what_its_own_parser_takes(tmp_path: pathlib.Path) -> None:
     page = full(tmp_path).page(OPENMETRICS)
-    names = {family.name for family in openmetrics_parser.text_string_to_metric_families(page)}
+    names = {family.name for family in openmetrics_parser.text_string_to_metric_families(page)}  # type: ignore[no-untyped-call]
     assert {"hw_network_io_bytes", "mx_exporter_target_bad_lines", "mx_source_load"} <= names
 
 
