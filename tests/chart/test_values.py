@@ -36,6 +36,12 @@ MISTAKES = [
     ("networkPolicy.operatorEgress.rules[0].port=1", r"networkPolicy.operatorEgress.rules.0.*port"),
     ("listenHost=::", r"listenHost"),
     ("imagePullSecrets[0].nam=x", r"imagePullSecrets.0"),
+    (
+        "server.enabled=true,server.security.enabled=true,server.security.audiences=null",
+        r"server.security.audiences is",
+    ),
+    ("exporter.namespace.create=true", r"exporter.namespace.create needs exporter.namespace.name"),
+    ("exporter.namespace.create=true,exporter.namespace.name=monitoring", r"other than the release's own"),
     ("server.enabled=true,server.port=9401", r"server.port and server.metricsPort are both 9401"),
 ]
 

@@ -23,11 +23,13 @@ from mx_wire import (
     PublishMetadataResponse,
     SourceIdentity,
     SourceStatus,
+    TensorDescriptor,
     UpdateStatusRequest,
     UpdateStatusResponse,
     WorkerMetadata,
     aio_channel,
     aio_stub,
+    mx_source_id,
 )
 from tests.parts.kubernetes import ADMIN_TOKEN, ApiServer
 from tests.parts.redis import RedisServer, redis_server
@@ -37,6 +39,9 @@ _numbers = itertools.count()
 CRD = "modelmetadatas.modelexpress.nvidia.com"
 UNKNOWN, INITIALIZING, READY, STALE = SourceStatus.values()
 IDENTITY = SourceIdentity(mx_version="0.7.0", model_name="a-model", tensor_parallel_size=1, dtype="bfloat16")
+#: What the Kubernetes backend calls the object of IDENTITY's worker w1, and a list of tensors at the edges.
+NAME = f"mx-source-{mx_source_id(IDENTITY)}-w1"
+TENSORS = [TensorDescriptor(name="t", addr=2**63 + 1, size=2**40, device_id=1, dtype="bfloat16")]
 
 
 class Peer:

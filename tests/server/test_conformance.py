@@ -10,6 +10,7 @@ import math
 import random
 import struct
 import time
+from typing import Any
 
 import grpc
 import pytest
@@ -82,41 +83,26 @@ async def test_everything_published_is_found_again(store: Store) -> None:
         revision="r1",
         gpu_arch="sm90",
     )
-    topology = {"zone": "a", "rack": "r 7"}
+    published: dict[str, Any] = {
+        "nixl_metadata": bytes(range(256)),
+        "metadata_endpoint": "10.0.0.1:5555",
+        "agent_name": "agent-é",
+        "worker_grpc_endpoint": "10.0.0.1:6555",
+        "accelerator": "cuda",
+        "topology": {"zone": "a", "rack": "r 7"},
+        "tensor_source": TensorSourceMetadata(tensors=TENSORS),
+        "status": INITIALIZING,
+    }
     async with store.peer() as peer:
-        source_id = await peer.publish(
-            "w1",
-            3,
-            identity,
-            nixl_metadata=bytes(range(256)),
-            metadata_endpoint="10.0.0.1:5555",
-            agent_name="agent-é",
-            worker_grpc_endpoint="10.0.0.1:6555",
-            accelerator="cuda",
-            topology=topology,
-            tensor_source=TensorSourceMetadata(tensors=TENSORS),
-            status=INITIALIZING,
-        )
+        source_id = await peer.publish("w1", 3, identity, **published)
         answer = await peer.stub.GetMetadata(GetMetadataRequest(mx_source_id=source_id, worker_id="w1"))
         assert answer.found
         assert (answer.mx_source_id, answer.worker_id, answer.identity) == (source_id, "w1", identity)
-        expected = WorkerMetadata(
-            worker_rank=3,
-            nixl_metadata=bytes(range(256)),
-            metadata_endpoint="10.0.0.1:5555",
-            agent_name="agent-é",
-            worker_grpc_endpoint="10.0.0.1:6555",
-            accelerator="cuda",
-            topology=topology,
-            tensor_source=TensorSourceMetadata(tensors=TENSORS),
-            tensors=TENSORS,
-            status=INITIALIZING,
-            updated_at=answer.worker.updated_at,
-        )
+        expected = WorkerMetadata(worker_rank=3, tensors=TENSORS, updated_at=answer.worker.updated_at, **published)
         assert answer.worker == expected
         (row,) = (await peer.listing(INITIALIZING)).instances
         assert row.updated_at == answer.worker.updated_at > 0
-        assert (row.training_step, row.layout_signature, dict(row.topology)) == (12, "abc", topology)
+        assert (row.training_step, row.layout_signature, dict(row.topology)) == (12, "abc", published["topology"])
         assert (row.model_name, row.worker_rank, row.accelerator) == ("Org/A_Model", 3, "cuda")
 
 

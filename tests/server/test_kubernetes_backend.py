@@ -26,13 +26,21 @@ from mx_wire import (
     mx_source_id,
 )
 from tests.parts.kubernetes import ApiServer
-from tests.server.conftest import IDENTITY, INITIALIZING, READY, STALE, Peer, kubernetes_settings, serving
+from tests.server.conftest import (
+    IDENTITY,
+    INITIALIZING,
+    NAME,
+    READY,
+    STALE,
+    TENSORS,
+    Peer,
+    kubernetes_settings,
+    serving,
+)
 
 pytestmark = pytest.mark.tools("etcd", "kube-apiserver")
 
 _T = TypeVar("_T")
-NAME = f"mx-source-{mx_source_id(IDENTITY)}-w1"
-TENSORS = [TensorDescriptor(name="t", addr=2**63 + 1, size=2**40, device_id=1, dtype="bfloat16")]
 
 
 @pytest.fixture

@@ -21,20 +21,16 @@ from mx_server.kube_client import KubeClient
 from mx_server.settings import Kubernetes
 from mx_wire import (
     GetMetadataRequest,
-    TensorDescriptor,
     aio_channel,
     aio_stub,
-    mx_source_id,
 )
 from tests.parts import kubernetes
 from tests.parts.kubernetes import ADMIN_TOKEN, ApiServer
-from tests.server.conftest import CRD, IDENTITY, STALE, Peer, kubernetes_settings, serving
+from tests.server.conftest import CRD, STALE, TENSORS, Peer, kubernetes_settings, serving
 
 pytestmark = pytest.mark.tools("etcd", "kube-apiserver")
 
 _T = TypeVar("_T")
-NAME = f"mx-source-{mx_source_id(IDENTITY)}-w1"
-TENSORS = [TensorDescriptor(name="t", addr=2**63 + 1, size=2**40, device_id=1, dtype="bfloat16")]
 
 
 # -- rights -----------------------------------------------------------------------------------------------------------
