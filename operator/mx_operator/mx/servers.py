@@ -23,6 +23,7 @@ from mx_operator.policies.spec import Server
 _LOG: Final = logging.getLogger(__name__)
 
 _METADATA_DEADLINE: Final = 5.0
+_WORDS: Final = 300
 _DENIED: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
@@ -121,7 +122,7 @@ class GrpcServer:
         with _translated():
             answer = await self._stub.UpdateStatus(request, timeout=deadline)
         if not answer.success:
-            raise RefusedError("Refused", answer.message or "success=false")
+            raise RefusedError("Refused", _quoted(answer.message) or "success=false")
         return None
 
     async def reconnect(self) -> None:
@@ -143,12 +144,17 @@ class GrpcServer:
 class _translated(contextlib.AbstractContextManager[None]):  # noqa: N801 (reads as a word)
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, grpc.aio.AioRpcError):
-            words = error.details() or error.code().name
+            words = _quoted(error.details()) or error.code().name
             if error.code() in _DENIED:
                 raise DeniedError(_camel(error.code()), f"{error.code().name}: {words}") from error
             raise MxError(_camel(error.code()), f"{error.code().name}: {words}") from error
         if isinstance(error, (grpc.aio.UsageError, asyncio.InvalidStateError)):
             raise MxError("ChannelClosed", str(error)) from error
+
+
+def _quoted(words: str | None) -> str:
+    """What a server said, as one line for logs and statuses."""
+    return " ".join((words or "").split())[:_WORDS]
 
 
 def _camel(code: grpc.StatusCode) -> str:

@@ -18,8 +18,8 @@ import pytest_asyncio
 import mx_wire
 from mx_lab.processes import Process, free_port
 from mx_operator.core.marks import is_marked
-from mx_operator.core.model import SourceKey
-from mx_operator.mx.errors import MxError
+from mx_operator.core.model import SourceKey, Write
+from mx_operator.mx.errors import MxError, RefusedError
 from mx_operator.mx.servers import GrpcServer
 from mx_operator.policies.spec import Mode, Models, Server
 from tests.operator.parts.mx import READY, FakeMx, Source, serving
@@ -329,6 +329,24 @@ async def test_the_token_goes_with_every_call_and_may_change(
         assert fake.tokens[-1] == "Bearer first"
         token.write_text("second")
         await until(lambda: fake.tokens[-1] == "Bearer second", "the new token")
+
+
+async def test_a_server_that_talks_and_talks_is_quoted_in_one_short_line(mx: Any) -> None:
+    fake, address = mx
+    fake.says = "no\nsuch " + "worker " * 1000
+    server = GrpcServer(Server(address))
+    try:
+        write = Write(SourceKey("0", "w"), 0, 0.5, 1, 1.0, 2.0, "p")
+        with pytest.raises(RefusedError, match=r"^no such worker") as refused:
+            await server.write(write, 2.0)
+        fake.fails = grpc.StatusCode.INTERNAL
+        with pytest.raises(MxError, match=r"^INTERNAL: no such worker") as failed:
+            await server.list_ready(2.0)
+    finally:
+        await server.close()
+    for error in (refused, failed):
+        assert len(str(error.value)) < 400
+        assert "\n" not in str(error.value)
 
 
 async def test_a_token_that_cannot_be_sent_is_said_and_never_shown(mx: Any, tmp_path: pathlib.Path) -> None:

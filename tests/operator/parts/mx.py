@@ -54,6 +54,7 @@ class FakeMx(mx_wire.P2pServiceServicer):
         self.fails: grpc.StatusCode | None = None
         self.write_fails: grpc.StatusCode | None = None
         self.refuses = False
+        self.says = "no such worker"
         self.before_store: Callable[[Source], None] | None = None
         self.other_ranks: dict[SourceKey, int] = {}
         self.tokens: list[str | None] = []
@@ -84,7 +85,7 @@ class FakeMx(mx_wire.P2pServiceServicer):
 
     async def _fault(self, context: Any, code: grpc.StatusCode | None) -> None:
         if code is not None:
-            await context.abort(code, "switched on by the test")
+            await context.abort(code, self.says)
 
     async def ListSources(self, request: Any, context: Any) -> mx_wire.ListSourcesResponse:
         self.tokens.append(dict(context.invocation_metadata()).get("authorization"))
@@ -132,7 +133,7 @@ class FakeMx(mx_wire.P2pServiceServicer):
         await asyncio.sleep(self.write_delay)
         source = self.sources.get(key)
         if self.refuses or source is None or source.rank != request.worker_rank:
-            return mx_wire.UpdateStatusResponse(success=False, message="no such worker")
+            return mx_wire.UpdateStatusResponse(success=False, message=self.says)
         if self.before_store is not None:
             self.before_store(source)
         source.ready, source.updated_at_ms = True, self.stamp()
