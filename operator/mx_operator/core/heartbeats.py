@@ -198,9 +198,11 @@ def _after(before: RowMemory, outcome: Outcome) -> RowMemory:
             sent_at=outcome.sent_at,
             wrote=outcome.write.load,
         )
-    if outcome.result is not Result.FAILED:
+    if outcome.result is Result.DENIED:
         return before  # the server did nothing
-    over_at = max(before.written_at, outcome.ended_at + _LANDING)
+    # Refused is no proof of that: servers say it of a backend that failed after the deed, too. But that deed is done.
+    landing = _LANDING if outcome.result is Result.FAILED else 0.0
+    over_at = max(before.written_at, outcome.ended_at + landing)
     unanswered = (*before.unanswered, outcome.write.nonce)[-_NONCES_KEPT:]
     return _replace(before, written_at=over_at, awaits=False, unanswered=unanswered)
 

@@ -116,7 +116,7 @@ class Result(enum.Enum):
     """What became of a write."""
 
     ACCEPTED = "accepted"
-    REFUSED = "refused"  # answered with success=false: the row is gone, or the rank is not its
+    REFUSED = "refused"  # answered with success=false: the row is gone, the rank is not its, or the backend failed
     DENIED = "denied"  # UNAUTHENTICATED or PERMISSION_DENIED
     FAILED = "failed"  # any other error: nobody knows whether it was stored
     UNSENT = "unsent"  # its time, or the cycle's, ran out before it was sent

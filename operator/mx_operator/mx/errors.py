@@ -25,4 +25,4 @@ class DeniedError(MxError):
 
 
 class RefusedError(MxError):
-    """The server answered a write with success=false; it stored nothing."""
+    """The server answered a write with success=false; it stored nothing, or its backend failed in doing so."""

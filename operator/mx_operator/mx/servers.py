@@ -51,7 +51,7 @@ class MxServer(Protocol):
             Whether the answer shows it as stored; None where answers do not say.
 
         Raises:
-            RefusedError: Nothing was stored; the message is the server's.
+            RefusedError: The server says that nothing was stored; the message is its own.
             DeniedError: Our credentials are not accepted.
             MxError: Nobody knows whether it was stored.
         """

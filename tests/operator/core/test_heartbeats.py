@@ -81,9 +81,18 @@ def test_nor_is_a_write_of_ours_that_nobody_answered_and_that_lands_later() -> N
     assert beat(memory) == 10
 
 
-def test_a_refused_write_changed_nothing_and_hides_no_heartbeat() -> None:
-    memory = wrote(seen(listing(10, row(1000)), listing(12, row(2000))), at=12.2, result=Result.REFUSED)
+def test_a_denied_write_changed_nothing_and_hides_no_heartbeat() -> None:
+    memory = wrote(seen(listing(10, row(1000)), listing(12, row(2000))), at=12.2, result=Result.DENIED)
     assert beat(seen(listing(14, row(4000)), memory=memory)) == 12
+
+
+def test_a_refused_write_may_have_been_stored_all_the_same() -> None:
+    """Upstream servers say success=false of any error of their backend, also of one that came after the deed."""
+    memory = wrote(seen(listing(10, row(1000)), listing(12, row(2000))), at=12.2, result=Result.REFUSED)
+    assert memory.rows[KEY].unanswered == (7,)
+    memory = seen(listing(14, row(4000)), memory=memory)
+    assert beat(memory) == 10
+    assert memory.gate.history == (), "whether it was, nobody knows"
 
 
 def test_anothers_write_is_no_heartbeat() -> None:
