@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mx_exporter.model import Flow, PortStatus
 from mx_exporter.snapshot import Snapshot
@@ -14,7 +15,7 @@ from mx_exporter.snapshot import Snapshot
 
 def report(snapshot: Snapshot, width: int = 140) -> str:
     """The tables, without colours."""
-    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console = Console(file=io.StringIO(), width=width, color_system=None, markup=False, emoji=False, highlight=False)
     for table in (_ports(snapshot), _engines(snapshot), _sources(snapshot)):
         if table.row_count:
             console.print(table)
@@ -34,11 +35,22 @@ def _table(title: str, columns: Iterable[str]) -> Table:
     return table
 
 
+def _row(table: Table, *cells: str) -> None:
+    """A row of what may be anybody's words: no markup, and nothing that a terminal would obey."""
+    table.add_row(
+        *(
+            Text("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in cell))
+            for cell in cells
+        )
+    )
+
+
 def _ports(snapshot: Snapshot) -> Table:
     table = _table("Ports", ("port", "driver", "link", "pci", "up", "limit", "transmit", "receive"))
     for status in snapshot.nics.statuses.values():
         device = status.device
-        table.add_row(
+        _row(
+            table,
             status.port.hw_id,
             device.driver or "-",
             device.link_layer or "-",
@@ -68,7 +80,7 @@ def _engines(snapshot: Snapshot) -> Table:
     for pod, usages in snapshot.usages.items():
         for usage in usages:
             value = f"unknown: {usage.reason}" if usage.value is None else f"{usage.value:.1%}"
-            table.add_row(f"{pod.namespace}/{pod.name}", usage.engine or "-", usage.engine_index or "-", value)
+            _row(table, f"{pod.namespace}/{pod.name}", usage.engine or "-", usage.engine_index or "-", value)
     return table
 
 
@@ -80,7 +92,8 @@ def _sources(snapshot: Snapshot) -> Table:
         for one in assignments
     }
     for load in snapshot.loads:
-        table.add_row(
+        _row(
+            table,
             f"{load.pod.namespace}/{load.pod.name}",
             load.gpu or "all",
             ports.get((load.pod, load.gpu)) or "-",
