@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from opentelemetry.sdk.resources import Resource
 
 from mx_exporter.access import Certificates, Gate
-from mx_exporter.config import OtlpSettings, Settings
+from mx_exporter.config import OtlpSettings, Settings, is_text
 from mx_exporter.discovery import Discovery, NoDiscovery
 from mx_exporter.engines import Engines
+from mx_exporter.errors import ConfigurationError
 from mx_exporter.exposition import Pages
 from mx_exporter.mapping.kubelet import Kubelet
 from mx_exporter.nics.sampler import NicSampler
@@ -137,7 +138,11 @@ def _push(settings: OtlpSettings, described: Resource, start: float, present: Pr
 
 
 def resource(settings: Settings) -> Resource:
-    """What the metrics describe: this exporter on this node. OTEL_RESOURCE_ATTRIBUTES adds to it."""
+    """What the metrics describe: this exporter on this node. OTEL_RESOURCE_ATTRIBUTES adds to it.
+
+    Raises:
+        ConfigurationError: An attribute is no text.
+    """
     node = dict(settings.resource).get("k8s.node.name") or socket.gethostname()
     fixed = {
         "service.name": "mx-exporter",
@@ -145,4 +150,8 @@ def resource(settings: Settings) -> Resource:
         # Not the SDK's random one: a restart is the same exporter.
         "service.instance.id": node,
     }
-    return Resource.create({**fixed, **dict(settings.resource)})
+    made = Resource.create({**fixed, **dict(settings.resource)})
+    for name, value in made.attributes.items():
+        if not is_text(name + str(value)):
+            raise ConfigurationError(f"resource attribute {name} {value!r}: not UTF-8: give text")
+    return made

@@ -168,6 +168,22 @@ def _checked(made: Settings, given: Mapping[str, _Given]) -> Settings:
 
 
 def _given(option: Option, arguments: argparse.Namespace, environ: Mapping[str, str], file: Section) -> _Given:
+    found = _found(option, arguments, environ, file)
+    if not is_text(found.text):
+        raise found.fail("not UTF-8: give text")
+    return found
+
+
+def is_text(text: str) -> bool:
+    """Whether it can be sent to anybody: arguments and variables may hold any bytes, which Python smuggles through."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _found(option: Option, arguments: argparse.Namespace, environ: Mapping[str, str], file: Section) -> _Given:
     from_file = _text_or_number(file, option.key)
     flag = getattr(arguments, option.name.replace("-", "_"), None)
     if flag is not None:

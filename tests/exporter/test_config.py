@@ -93,6 +93,7 @@ def test_all_that_a_file_can_say(tmp_path: pathlib.Path) -> None:
         (["--otlp-endpoint", "http://[::1"], "--otlp-endpoint 'http://[::1': give a URL, like http://collector:4317"),
         (["--otlp-endpoint", "http://c:x"], "--otlp-endpoint 'http://c:x': give a URL, like http://collector:4317"),
         (["--otlp-protocol", "http/json"], "--otlp-protocol 'http/json': give one of grpc, http/protobuf"),
+        (["--cluster", "c\udcff"], "--cluster 'c\\udcff': not UTF-8: give text"),
         (["--config", "/nowhere"], "/nowhere: No such file or directory: name a configuration file that can be read"),
     ],
 )  # fmt: skip
@@ -163,3 +164,12 @@ def taken(file: str, at: pathlib.Path) -> Settings | None:
         complaint = str(error)
     assert "\n" not in complaint
     return None
+
+
+def test_resource_attributes_that_are_no_text_are_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    """They would be on every page, and no page could be sent."""
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=a\udcff")
+    assert main(["--sysfs", str(tmp_path), "--once"]) == 2
+    assert capsys.readouterr().err == "mx-exporter: resource attribute team 'a\\udcff': not UTF-8: give text\n"
