@@ -83,7 +83,9 @@ class KubernetesDiscovery:
                 # Not from what the server has at hand: it was that which has expired.
                 _log.info("kubernetes: listing again: %s", error)
                 version, at_hand, failures = None, "", failures + 1
-            except ApiError as error:
+            except Exception as error:  # noqa: BLE001 - what nobody foresaw must not end it either
+                if not isinstance(error, ApiError):
+                    _log.exception("kubernetes: an unforeseen failure")
                 self._complain(str(error))
                 failures = 1 if self._clock() - began > _LONGEST_PAUSE else failures + 1
                 await api.close()

@@ -181,6 +181,23 @@ def test_a_watch_that_ends_at_once_is_not_asked_for_in_a_row(api: FakeApi, disco
     assert len(api.asked) < 25
 
 
+def test_what_nobody_foresaw_does_not_end_it(
+    api: FakeApi, discovery: KubernetesDiscovery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 8, for our own mistakes: as long as it watches it may be wrong, once it has ended it is."""
+    errors = iter([RuntimeError("odd"), KeyError("odder")])
+    list_pods = apiserver.ApiServer.list_pods
+
+    async def trouble(self: apiserver.ApiServer, *arguments: Any) -> str:
+        if error := next(errors, None):
+            raise error
+        return await list_pods(self, *arguments)
+
+    monkeypatch.setattr(apiserver.ApiServer, "list_pods", trouble)
+    discovery.start()
+    wait(lambda: names(discovery) == ["a"])
+
+
 def test_a_bad_annotation_is_said_once_for_each_pod(
     api: FakeApi, discovery: KubernetesDiscovery, caplog: pytest.LogCaptureFixture
 ) -> None:
