@@ -53,5 +53,13 @@ def test_a_writing_policy_is_told_of_observe(notes) -> None:  # type: ignore[no-
     assert "a restart forgets the sources until their next heartbeat" in text
 
 
+@pytest.mark.parametrize("guard", ["server.security.enabled=true", "networkPolicy.enabled=true"])
+def test_a_server_that_is_open_to_every_pod_is_told(notes, guard: str) -> None:  # type: ignore[no-untyped-def]
+    said = "! Every pod that reaches it can register sources and set loads"
+    assert said in notes("server-memory")
+    assert said not in notes("server-memory", f"--set={guard}")
+    assert said not in notes("defaults")
+
+
 def test_a_monitor_that_nobody_selects_is_told(notes) -> None:  # type: ignore[no-untyped-def]
     assert "! It carries no label of your Prometheus" in notes("two-namespaces")
