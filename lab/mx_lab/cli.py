@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import logging
+import os
 import pathlib
 import signal
 import sys
@@ -23,6 +25,7 @@ from mx_lab.processes import ProcessError
 from mx_lab.settings import Settings
 
 _DEFAULTS: Final = Settings()
+_SAME_WISH: Final = 2.0  # seconds
 _EPILOG: Final = """\
 exit status: 0 targets were steered away from busy sources; 1 they were not (the report says why); 2 the command
 line is wrong; 3 a part did not start; 130 interrupted
@@ -51,12 +54,22 @@ def parser() -> argparse.ArgumentParser:
     load.add_argument("--duration", type=_seconds, default=_DEFAULTS.duration, help="seconds (default %(default)g)")
     load.add_argument("--weights", type=_gigabytes, default=1.0, help="GB that one pull moves (default %(default)g)")
     time_ = run.add_argument_group("rhythm")
-    time_.add_argument("--heartbeat", type=_seconds, default=_DEFAULTS.heartbeat, help="seconds (default %(default)g)")
+    time_.add_argument(
+        "--heartbeat", type=_heartbeat, default=_DEFAULTS.heartbeat, help="seconds (default %(default)g)"
+    )
     time_.add_argument("--scrape", type=_seconds, default=_DEFAULTS.scrape, help="seconds (default %(default)g)")
     broken = run.add_argument_group("what breaks when a part is missing")
-    broken.add_argument("--without", action="append", choices=["operator", "exporter"], default=[], metavar="PART")
+    broken.add_argument(
+        "--without",
+        action="append",
+        choices=["operator", "exporter"],
+        default=[],
+        metavar="PART",
+        help="operator or exporter; may be given twice",
+    )
     broken.add_argument("--server-drops-load", action="store_true", help="the server accepts loads and drops them")
     run.add_argument("--seed", type=int, default=_DEFAULTS.seed, help="of everything random here (default %(default)s)")
+    run.add_argument("--stay", action="store_true", help="go on after the report until Ctrl-C, to look around")
     run.add_argument("--report", type=pathlib.Path, metavar="DIR", help="write report.json there too")
     run.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="keep Prometheus' data and all logs there")
     return top
@@ -87,6 +100,10 @@ def _seconds(text: str) -> float:
     return _number(text, "a number of seconds", 1, 3600)
 
 
+def _heartbeat(text: str) -> float:
+    return _number(text, "a number of seconds", 5, 600)  # as policies have it
+
+
 def _gigabytes(text: str) -> float:
     return _number(text, "a number of GB", 0.001, 1000)
 
@@ -105,6 +122,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         seed=arguments.seed,
         without=frozenset(arguments.without),
         server_drops_load=arguments.server_drops_load,
+        stay=arguments.stay,
         report=arguments.report,
         keep=arguments.keep,
     )
@@ -146,12 +164,34 @@ def _display(console: Console) -> Iterator[Callable[[str, Sequence[show.SourceNo
     yield line
 
 
-async def _until_signalled(settings: Settings, display: running.Show) -> running.Outcome:
-    """The run, cancelled by SIGTERM as by Ctrl-C, so that everything started is stopped."""
+class _Interrupts:
+    """SIGINT and SIGTERM cancel the run, so that everything started is stopped; asked again later, it ends at once.
+
+    A second signal within two seconds is the same wish (`timeout` and shells send it to the process and to its group),
+    and raised into the middle of stopping it would leave things behind.
+    """
+
+    def __init__(self, task: asyncio.Task[object]) -> None:
+        self._task, self._first = task, 0.0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._asked)
+
+    def _asked(self) -> None:
+        if not self._first:
+            self._first = time.monotonic()
+            self._task.cancel()
+        elif time.monotonic() - self._first > _SAME_WISH:
+            print("mx-lab: ended at once; its temporary folder is left", file=sys.stderr, flush=True)
+            os._exit(130)  # the kernel ends the children with us
+
+
+async def _until_signalled(
+    settings: Settings, display: running.Show, say: running.Say, finished: Callable[[running.Outcome], None]
+) -> running.Outcome:
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await running.run(settings, display)
+    _Interrupts(task)
+    return await running.run(settings, display, say, finished)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -167,17 +207,22 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     try:
         with _display(console) as display:
-            outcome = asyncio.run(_until_signalled(settings, display))
+            say = functools.partial(console.print, highlight=False, soft_wrap=True)
+            tell = functools.partial(_tell, console, settings)
+            outcome = asyncio.run(_until_signalled(settings, display, say, tell))
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("mx-lab: interrupted; everything is stopped", file=sys.stderr)
         return 130
     except ProcessError as error:
         print(f"mx-lab: {error}", file=sys.stderr)
         return 3
+    return 0 if outcome.verdict.steered else 1
+
+
+def _tell(console: Console, settings: Settings, outcome: running.Outcome) -> None:
     console.print(show.report(outcome.results, outcome.hops, outcome.followed, outcome.verdict))
     if settings.report is not None:
         written = show.write_json(
             settings.report, settings, outcome.results, outcome.hops, outcome.evidence, outcome.verdict
         )
         console.print(f"report: {written}", highlight=False)
-    return 0 if outcome.verdict.steered else 1

@@ -95,7 +95,7 @@ class Engines:
         for source in self._fleet:
             application = web.Application()
             application.router.add_get("/metrics", self._handler(self._nics[source.name]))
-            runner = web.AppRunner(application, access_log=None)
+            runner = web.AppRunner(application, access_log=None, shutdown_timeout=1)
             await runner.setup()
             self._runners.append(runner)
             await web.TCPSite(runner, source.ip, ENGINE_PORT).start()

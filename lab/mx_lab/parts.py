@@ -56,6 +56,18 @@ class Parts:
         self.settings, self.fleet, self.folder, self.processes = settings, fleet, folder, processes
         self.addresses = Addresses.free()
 
+    def links(self) -> str:
+        """Where a person can look while it runs."""
+        node, has = self.fleet.nodes[0], self.settings.without
+        pages = {
+            "Prometheus": f"{self.addresses.prometheus}/graph?g0.expr=mx_p2p_source_load&g0.tab=0",
+            "operator": "" if "operator" in has else f"{self.addresses.operator}/status",
+            "exporter": "" if "exporter" in has else f"{node.ip}:{EXPORTER_PORT}/metrics",
+            "an engine": f"{node.sources[0].ip}:{ENGINE_PORT}/metrics",
+        }
+        shown = [f"{name} http://{page}" for name, page in pages.items() if page]
+        return " | ".join([*shown, f"mx-select rank --server {self.addresses.server}"])
+
     def server(self) -> Process:
         """The embedded MX server, its times scaled to the lab's heartbeat."""
         heartbeat = self.settings.heartbeat

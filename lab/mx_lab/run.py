@@ -37,6 +37,7 @@ _TICK: Final = 0.02
 _LOOK: Final = 0.5  # seconds between looks at the listing
 
 Show = Callable[[str, Sequence[show.SourceNow]], None]
+Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +54,15 @@ class Outcome:
 class Lab:
     """The state of one run."""
 
-    def __init__(self, settings: Settings, folder: pathlib.Path, processes: list[Process], display: Show) -> None:
-        self.settings, self.display = settings, display
+    def __init__(
+        self,
+        settings: Settings,
+        folder: pathlib.Path,
+        processes: list[Process],
+        display: Show,
+        say: Say = lambda _: None,
+    ) -> None:
+        self.settings, self.display, self._say = settings, display, say
         network = random.Random().randrange(16, 250)  # so that two labs on one machine do not meet
         self.fleet: Fleet = make_fleet(
             settings.sources, settings.nodes, settings.busy_nic, settings.busy_kv, network, settings.seed
@@ -69,16 +77,21 @@ class Lab:
         self.rows: dict[str, mx_wire.SourceInstanceRef] = {}
         self.phase = "starting"
 
-    async def run(self) -> Outcome:
-        """Start everything, wait for loads, start the targets, look back."""
+    async def run(self, finished: Callable[[Outcome], None]) -> Outcome:
+        """Start everything, wait for loads, start the targets, look back; `finished` is called while all still runs."""
         async with self.up():
+            self._say(f"look: {self.parts.links()}")
             await self._warm_up()
             self.targets = Targets(self.settings, self.fleet, self.nics, self.parts.addresses.server)
             self.phase = "targets start"
             try:
                 await self.targets.run()
                 self.phase = "looking back"
-                return await self._look_back()
+                outcome = await self._look_back()
+                finished(outcome)
+                if self.settings.stay:
+                    await self._stay()
+                return outcome
             finally:
                 self.targets.close()
 
@@ -98,6 +111,17 @@ class Lab:
             await stack.enter_async_context(_background(sources.run()))
             await stack.enter_async_context(_background(self._watch(channel)))
             yield
+
+    async def _stay(self) -> None:
+        """Until somebody interrupts; that is no failure any more."""
+        self.phase = "staying"
+        self._say(f"everything goes on until Ctrl-C; look: {self.parts.links()}")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
 
     async def _start_parts(self) -> None:
         waits = [(self.parts.server(), self.parts.server_ready)]
@@ -215,17 +239,23 @@ async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         task.cancel()
 
 
-async def run(settings: Settings, display: Show) -> Outcome:
+async def run(settings: Settings, display: Show, say: Say, finished: Callable[[Outcome], None]) -> Outcome:
     """Run the lab once.
+
+    Args:
+        settings: What is asked for.
+        display: Takes the state of the fleet, twice a second.
+        say: Takes lines for the person who watches.
+        finished: Takes what came of it, while everything still runs.
 
     Raises:
         ProcessError: A part did not start.
         ValueError: The settings make no fleet.
     """
     with _folder(settings.keep) as folder, stopping([]) as processes:
-        lab = Lab(settings, folder, processes, display)
+        lab = Lab(settings, folder, processes, display, say)
         try:
-            return await lab.run()
+            return await lab.run(finished)
         except BaseExceptionGroup as group:
             raise _first(group) from group
         finally:

@@ -22,6 +22,7 @@ class Settings:
         weights: Bytes that one pull moves.
         without: Parts left out, of `operator` and `exporter`.
         server_drops_load: The server accepts loads and drops them, as one from before the field does.
+        stay: Go on after the report until interrupted.
         report: Folder for the report as JSON.
         keep: Folder for the parts' files and Prometheus' data, kept; a temporary one, removed, when None.
     """
@@ -39,6 +40,7 @@ class Settings:
     seed: int = 1
     without: frozenset[str] = frozenset()
     server_drops_load: bool = False
+    stay: bool = False
     report: pathlib.Path | None = None
     keep: pathlib.Path | None = None
 

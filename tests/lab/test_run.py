@@ -8,9 +8,12 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -126,10 +129,15 @@ def running(tmp_path: pathlib.Path) -> Iterator[tuple[Process, str]]:
         yield process, marker
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_stops_everything_and_says_so(running: tuple[Process, str], number: signal.Signals) -> None:
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 3], ids=str)
+def test_interrupted_it_stops_everything_and_says_so(
+    running: tuple[Process, str], numbers: list[signal.Signals]
+) -> None:
+    """`timeout` and shells signal a process and its group: one wish may come several times."""
     process, marker = running
-    os.kill(process.pid, number)
+    for number in numbers:
+        os.kill(process.pid, number)
+        time.sleep(0.05)
     assert process.wait(20) == 130
     assert "interrupted; everything is stopped" in process.output
     assert children_of(marker) == []
@@ -141,11 +149,25 @@ def test_killed_it_leaves_no_process_behind(running: tuple[Process, str]) -> Non
     wait_until(lambda: not children_of(marker), 5, "the end of the lab's children")
 
 
+def test_asked_to_it_stays_and_says_where_to_look(tmp_path: pathlib.Path) -> None:
+    short = ["--heartbeat", "5", "--scrape", "1", "--targets", "40", "--duration", "2", "--stay"]
+    with Process("mx-lab", [DOOR, "run", *short], tmp_path / "log") as process:
+        process.wait_ready(lambda: "everything goes on until Ctrl-C" in process.output, 90)
+        for name in ("operator", "exporter", "an engine"):
+            address = re.search(rf"{name} (http://\S+)", process.output)
+            assert address is not None
+            with urllib.request.urlopen(address[1], timeout=5) as answer:
+                assert answer.status == 200
+        process.signal(signal.SIGINT)
+        assert process.wait(20) in (0, 1)  # as the report says; so short a run shows little
+    assert "STEERED" in process.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--sources", "0"], "argument --sources: '0' is not a whole number from 1 to 100000"),
-        (["--heartbeat", "soon"], "argument --heartbeat: 'soon' is not a number of seconds from 1 to 3600"),
+        (["--heartbeat", "soon"], "argument --heartbeat: 'soon' is not a number of seconds from 5 to 600"),
         (["--without", "server"], "argument --without: invalid choice: 'server'"),
         (["--busy-nic", "8"], "mx-lab: 8 + 1 busy of 8 sources: at least one must be idle"),
         (["--report", "/proc/nowhere"], "mx-lab: --report /proc/nowhere: "),
