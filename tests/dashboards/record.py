@@ -54,7 +54,7 @@ async def run(folder: pathlib.Path) -> None:
     with stopping([]) as processes:
         lab = TwoRollouts(SETTINGS, folder, processes, lambda _phase, _sources: None)
         try:
-            await lab.run()
+            await lab.run(lambda _outcome: None)
         finally:
             for sysfs in lab.sysfs:
                 sysfs.close()
