@@ -12,9 +12,9 @@ import math
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from mx_exporter.access import AuthSettings, TlsSettings
+from mx_exporter.discovery.endpoints import is_url
 from mx_exporter.discovery.settings import KubernetesSettings
 from mx_exporter.documents import Section, read
 from mx_exporter.engines.settings import ScrapeSettings
@@ -252,18 +252,10 @@ def _limits(file: Section) -> Limits:
 
 def _otlp(given: Mapping[str, _Given], file: Section) -> OtlpSettings:
     endpoint = given["otlp-endpoint"]
-    if endpoint.text and not _is_url(endpoint.text):
+    if endpoint.text and not is_url(endpoint.text):
         raise endpoint.fail("give a URL, like http://collector:4317")
     protocol = _one_of(given["otlp-protocol"], PROTOCOLS)
     return _filled(OtlpSettings, file, "otlp", endpoint=endpoint.text or None, protocol=protocol)
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port or an address that is none
-        return False
 
 
 def _resource(given: Mapping[str, _Given], file: Section) -> tuple[tuple[str, str], ...]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import re
+import ssl
 import threading
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -23,6 +25,7 @@ from mx_exporter.snapshot import Snapshot
 from mx_exporter.telemetry import families
 
 _LOG = logging.getLogger("mx_exporter")
+_HEADER = re.compile(r"[A-Za-z0-9_.-]+")  # what both transports can send
 
 
 class Push:
@@ -87,6 +90,7 @@ def metrics_url(endpoint: str) -> str:
 
 def _exporter(settings: OtlpSettings) -> MetricExporter:
     headers = _headers(settings.headers_file)
+    _check(settings)
     assert settings.endpoint is not None
     if settings.protocol == "http/protobuf":
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
@@ -112,6 +116,25 @@ def _exporter(settings: OtlpSettings) -> MetricExporter:
     )
 
 
+def _check(settings: OtlpSettings) -> None:
+    """Look at the files, which a transport would first do at a push.
+
+    Raises:
+        ConfigurationError: One of them cannot be used.
+    """
+    ca, cert, key = settings.ca_file, settings.cert_file, settings.key_file
+    if (cert is None) != (key is None):
+        raise ConfigurationError("otlp needs both certFile and keyFile: give the other one too")
+    files, mend = f"{ca}", "name a PEM file of CA certificates"
+    try:
+        context = ssl.create_default_context(cafile=_name(ca))
+        if cert is not None:
+            files, mend = f"{cert}, {key}", "give a PEM certificate and its key"
+            context.load_cert_chain(cert, key)
+    except OSError as error:
+        raise ConfigurationError(f"otlp: {files}: {error.strerror or error}: {mend}") from error
+
+
 def _name(path: pathlib.Path | None) -> str | None:
     return None if path is None else str(path)
 
@@ -127,7 +150,7 @@ def _headers(path: pathlib.Path | None) -> dict[str, str] | None:
     headers = {}
     for line in filter(None, map(str.strip, read(path, "a file of headers").splitlines())):
         name, colon, value = line.partition(":")
-        if not colon or not name.strip():
-            raise ConfigurationError(f"{path}: give one `name: value` a line")
+        if not colon or not _HEADER.fullmatch(name.strip()) or not (value.isascii() and value.isprintable()):
+            raise ConfigurationError(f"{path}: give one `name: value` a line, in ASCII")
         headers[name.strip().lower()] = value.strip()
     return headers

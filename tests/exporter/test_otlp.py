@@ -187,10 +187,36 @@ def test_a_base_gets_the_path(given: str, posted: str) -> None:
     assert metrics_url(given) == posted
 
 
-def test_headers_that_are_none_are_said(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "h").write_text("no colon here")
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+@pytest.mark.parametrize("line", ["no colon here", ": a", "a b: c", "ä: b", "a: ü", "a: b\x07c"])
+def test_headers_that_are_none_are_said(tmp_path: pathlib.Path, line: str, protocol: str) -> None:
+    """At start: what no transport can send would fail at every push."""
+    (tmp_path / "h").write_text(line)
     with pytest.raises(ConfigurationError, match="give one `name: value` a line"):
-        Push(OtlpSettings("http://c:1", headers_file=tmp_path / "h"), RESOURCE, START, lambda: None)
+        Push(OtlpSettings("http://c:1", protocol, headers_file=tmp_path / "h"), RESOURCE, START, lambda: None)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        ({"ca_file": "none"}, "otlp: .*none: No such file or directory: name a PEM file of CA certificates"),
+        ({"ca_file": "garbage"}, "otlp: .*garbage: .*: name a PEM file of CA certificates"),
+        ({"cert_file": "garbage"}, "otlp needs both certFile and keyFile: give the other one too"),
+        ({"key_file": "garbage"}, "otlp needs both certFile and keyFile: give the other one too"),
+        (
+            {"cert_file": "garbage", "key_file": "none"},
+            "otlp: .*garbage, .*none: .*: give a PEM certificate and its key",
+        ),
+    ],
+)
+def test_files_that_cannot_be_used_are_said(
+    tmp_path: pathlib.Path, files: dict[str, str], complaint: str, protocol: str
+) -> None:
+    (tmp_path / "garbage").write_text("garbage")
+    named: dict[str, pathlib.Path] = {name: tmp_path / file for name, file in files.items()}
+    with pytest.raises(ConfigurationError, match=complaint):
+        Push(OtlpSettings("https://c:1", protocol, **named), RESOURCE, START, lambda: None)  # type: ignore[arg-type]
 
 
 @pytest.mark.tools("prometheus")

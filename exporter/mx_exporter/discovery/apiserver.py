@@ -20,6 +20,7 @@ import aiohttp
 
 from mx_exporter.connections import Sockets, cut
 from mx_exporter.credentials import TokenFile
+from mx_exporter.discovery.endpoints import is_url
 from mx_exporter.discovery.lists import each_item
 from mx_exporter.discovery.settings import KubernetesSettings
 from mx_exporter.errors import ConfigurationError
@@ -75,7 +76,7 @@ def locate(settings: KubernetesSettings, environ: Mapping[str, str] = os.environ
     if not node:
         raise ConfigurationError("NODE_NAME: not set: set it from spec.nodeName through the downward API")
     url = settings.api_server or _in_cluster(environ)
-    if not url.startswith(("https://", "http://")):
+    if not is_url(url):
         raise ConfigurationError(f"{url}: no address of an API server: it begins with https://")
     for path in (settings.token_file, settings.ca_file):
         if not os.access(path, os.R_OK):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from urllib.parse import urlsplit
 
 from mx_exporter.model import Endpoint
 
@@ -25,6 +26,15 @@ def endpoint(port: int, path: str | None = None, scheme: str | None = None) -> E
     if scheme is not None and scheme not in SCHEMES:
         raise ValueError(f"scheme must be http or https, not {scheme[:80]!r}")
     return Endpoint(port, path, scheme or "http")
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is a URL of HTTP with a host."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in SCHEMES and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port or an address that is none
+        return False
 
 
 def address(text: str) -> str:

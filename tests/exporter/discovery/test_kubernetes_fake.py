@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
 import time
@@ -240,6 +241,11 @@ class TestLocate:
         environ = {name: value for name, value in ENVIRON.items() if name != without}
         with pytest.raises(ConfigurationError, match=f"^{re.escape(said)}"):
             apiserver.locate(settings, environ)
+
+    @pytest.mark.parametrize("url", ["api:6443", "https://", "https://[::1", "https://api:x", "ftp://api"])
+    def test_no_address(self, settings: KubernetesSettings, url: str) -> None:
+        with pytest.raises(ConfigurationError, match=f"^{re.escape(url)}: no address of an API server"):
+            apiserver.locate(dataclasses.replace(settings, api_server=url), ENVIRON)
 
     def test_no_token(self, settings: KubernetesSettings) -> None:
         settings.token_file.unlink()
