@@ -16,8 +16,9 @@ from mx_operator.core.memory import Memory, RowMemory
 from mx_operator.core.model import Identity, Outcome, Result, Row, SourceKey, Write
 from mx_operator.core.reports import Check, Counts, PolicyReport
 from mx_operator.core.rules import Rules
+from mx_operator.loop import reporting
 from mx_operator.loop.endpoints import Cycle, EndpointKey
-from mx_operator.policies.spec import Server
+from mx_operator.policies.spec import Prometheus, Server, Signal, SourceLoadPolicy
 from mx_operator.telemetry.metrics import Metrics
 
 ENDPOINT = EndpointKey(Server("mx:8001"))
@@ -139,6 +140,24 @@ def test_what_was_written_is_gone_with_its_source() -> None:
     assert b"mx_p2p" not in metrics.page()
     metrics.saw(ENDPOINT, cycle(ROWS[1], memory=WROTE), [REPORT])
     assert b"worker" not in metrics.page()
+
+
+def test_of_two_endpoints_on_one_server_the_later_write_is_shown() -> None:
+    metrics = written()
+    metrics.saw(ENDPOINT, cycle(*ROWS, memory=WROTE), [REPORT])
+    later = Memory({KEY: RowMemory(0, 0.25, 1, 90.0, wrote=0.6, sent_at=97.0)})
+    other = EndpointKey(Server("mx:8001", token_file="/t"))
+    metrics.saw(other, cycle(*ROWS, memory=later), [dataclasses.replace(REPORT, policy="other")])
+    loads = [line for line in metrics.page().decode().splitlines() if line.startswith("mx_operator_written_load")]
+    assert [line.rsplit(" ", 1)[1] for line in loads] == ["0.6"]
+
+
+def test_a_policys_own_heartbeat_is_reported_with_and_without_a_cycle() -> None:
+    signals = (Signal("load", "mx_source_load"),)
+    policy = SourceLoadPolicy("fleet", Server("mx:8001"), Prometheus("http://p"), signals, source_heartbeat=15.0)
+    (report,) = reporting.reports(dataclasses.replace(cycle(*ROWS), policies=(policy,), outcomes=()), 0.0)
+    assert report.source_heartbeat == 15.0
+    assert reporting.unusable(policy, "Unusable", "", 0.0).source_heartbeat == 15.0
 
 
 def test_what_was_written_is_not_shown_unasked() -> None:

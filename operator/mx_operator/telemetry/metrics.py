@@ -131,7 +131,7 @@ class Metrics(Collector):
     def _of_sources(self) -> Iterator[str]:
         if not (self._per_source or self._written):
             return
-        everybody = list(sources.each(list(self._listed.values())))
+        everybody = sources.each(list(self._listed.values()))
         if self._per_source:
             yield from sources.listing(everybody, self._scheme)
         if self._written:

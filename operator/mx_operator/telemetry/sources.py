@@ -41,14 +41,21 @@ class Source:
         )
 
 
-def each(everything: Iterable[Listed]) -> Iterator[Source]:
+def each(everything: Iterable[Listed]) -> list[Source]:
     """Each listed source once: two endpoints may be one server, and a series twice would spoil the whole page."""
-    seen: set[SourceKey] = set()
+    found: dict[SourceKey, Source] = {}
     for listed in everything:
         for row in listed.rows:
-            if row.key not in seen:
-                seen.add(row.key)
-                yield Source(row, listed.identities.get(row.key), listed.memory.get(row.key))
+            memory, before = listed.memory.get(row.key), found.get(row.key)
+            if before is None:
+                found[row.key] = Source(row, listed.identities.get(row.key), memory)
+            elif _wrote_later(memory, before.memory):
+                found[row.key] = dataclasses.replace(before, memory=memory)
+    return list(found.values())
+
+
+def _wrote_later(memory: RowMemory | None, other: RowMemory | None) -> bool:
+    return memory is not None and (other is None or memory.sent_at > other.sent_at)
 
 
 def listing(sources: Sequence[Source], scheme: str) -> Iterator[str]:
