@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import socket
 import threading
 from collections.abc import Callable
 
 from aiohttp import hdrs, web
+from aiohttp.http import HttpProcessingError
 
 from mx_exporter.access import Certificates, Gate
 from mx_exporter.errors import ConfigurationError
@@ -91,7 +93,9 @@ class Server:
                 web.get("/readyz", self._readyz),
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=75.0)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=75.0, logger=_http_log()
+        )
         await self._runner.setup()
         assert self._runner.server is not None
         try:
@@ -162,6 +166,18 @@ class Server:
         if latest.discovery_age is None:
             return web.Response(status=503, text="discovery has not answered yet\n")
         return web.Response(text="ok\n")
+
+
+def _http_log() -> logging.Logger:
+    """The log of requests that failed, without those that were none: a line of garbage is not worth a traceback."""
+    log = logging.getLogger("mx_exporter.http")
+    if _is_ours not in log.filters:
+        log.addFilter(_is_ours)
+    return log
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 async def _stop_taking(listener: asyncio.Server) -> None:

@@ -311,6 +311,25 @@ def _answers(address: str, port: int) -> bool:
         return False
 
 
+def test_garbage_does_not_fill_the_log(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever can connect could otherwise write a traceback with each line; our own mistakes are still told."""
+    garbage = (
+        b"\x16\x03\x01 garbage\r\n\r\n", b"GET / HTTP/9.9x\r\n\r\n", b"GET / HTTP/1.1\r\nA\r\n\r\n",
+        b"GET / HTTP/1.1\r\nA: " + b"x" * 10_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    )  # fmt: skip
+    with serving(tmp_path) as running:
+        for sent in garbage:
+            with socket.create_connection(("127.0.0.1", running.port), 5) as rude:
+                rude.sendall(sent)
+                assert rude.recv(100).startswith(b"HTTP/1."), sent
+        assert [record.getMessage() for record in caplog.records] == []
+        running.present.put("no snapshot")  # type: ignore[arg-type]
+        assert running.get("/metrics")[0] == 500
+        assert len(caplog.records) == 1
+
+
 def test_readers_at_the_same_time_read_the_same(tmp_path: pathlib.Path) -> None:
     with serving(tmp_path) as running:
         running.present.put(running.looking.tick())
