@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, cast
+from typing import Final, NoReturn, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -23,6 +23,7 @@ from mx_lab import show
 from mx_lab.fleet import make_fleet
 from mx_lab.processes import ProcessError
 from mx_lab.settings import Settings
+from mx_selector.settings import version
 
 _DEFAULTS: Final = Settings()
 _SAME_WISH: Final = 2.0  # seconds
@@ -32,9 +33,17 @@ line is wrong; 3 a part did not start; 130 interrupted
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"mx-lab: {message}\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser("mx-lab", description="A whole fleet on one machine, to see the load steer targets.")
+    top = _Parser("mx-lab", description="A whole fleet on one machine, to see the load steer targets.")
+    top.add_argument("--version", action="version", version=f"mx-lab {version()}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser(
         "run",

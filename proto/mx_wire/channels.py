@@ -87,7 +87,7 @@ class TokenFile:
             if version != self._version or now - self._read_at >= _TOKEN_SECONDS:
                 self._token = pathlib.Path(self._path).read_text(encoding="utf-8").strip()
                 self._version, self._read_at = version, now
-        except OSError:
+        except (OSError, ValueError):  # not there, or no text
             pass
         return self._token
 

@@ -7,13 +7,14 @@ never writes to the server.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 
@@ -23,6 +24,7 @@ from mx_selector.policies import registry
 from mx_wire import ConfigurationError, P2pServiceStub, SourceInstanceRef, Tls, TokenFile, channel
 
 _SERVER = ("MODEL_EXPRESS_URL", "MX_SERVER_ADDRESS")
+_TOKEN_PATH = "MX_AUTH_TOKEN_PATH"  # noqa: S105 - a variable's name
 _FORECAST = ("random", "rendezvous_hash", "load_aware", "headroom")
 
 
@@ -50,10 +52,20 @@ def _run(arguments: argparse.Namespace) -> int:
     if unknown := [name for name in arguments.policy if name not in registry.names()]:
         raise ConfigurationError(f"--policy {unknown[0]}: not one of {', '.join(registry.names())}")
     tls = Tls(arguments.tls_ca, arguments.tls_cert, arguments.tls_key) if _wants_tls(arguments) else None
-    tokens = TokenFile(arguments.token_file) if arguments.token_file else None
-    with channel(arguments.server, tls=tls, tokens=tokens) as connection:
+    with channel(arguments.server, tls=tls, tokens=_tokens(arguments.token_file)) as connection:
         stub = P2pServiceStub(connection)  # type: ignore[no-untyped-call, unused-ignore]
         return _repeat(lambda: _show(arguments, stub), arguments.watch)
+
+
+def _tokens(named: str | None) -> TokenFile | None:
+    """The token to send; one named on the command line must be there, one of the environment may be (as released)."""
+    if named is None:
+        return TokenFile(usual) if (usual := os.environ.get(_TOKEN_PATH)) else None
+    try:
+        with open(named, "rb"):
+            return TokenFile(named)
+    except OSError as error:
+        raise ConfigurationError(f"--token-file {named}: {error.strerror}: name a readable file") from None
 
 
 def _wants_tls(arguments: argparse.Namespace) -> bool:
@@ -75,9 +87,7 @@ def _show(arguments: argparse.Namespace, stub: P2pServiceStub) -> int:
     try:
         rows = listing.list_model(stub, arguments.model, arguments.timeout)
     except grpc.RpcError as error:
-        code, details = getattr(error, "code", None), getattr(error, "details", None)
-        what = f"{code().name}: {details()}" if code and details else str(error)
-        return _complain(f"{arguments.server} does not answer ListSources: {what}", 1)
+        return _complain(f"{arguments.server} does not answer ListSources: {listing.reason(error)}", 1)
     groups = group(rows, arguments.source, arguments.rank)
     if not groups:
         model = f" of {arguments.model}" if arguments.model else ""
@@ -151,27 +161,39 @@ def _complain(message: str, status: int) -> int:
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"mx-select: {message}\n")
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
+    return int(text)
+
+
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
+    return _whole(text, 1)
+
+
+def _count(text: str) -> int:
+    return _whole(text, 0)
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0.1 <= value < 86_400:
-        raise ValueError
-    return value
-
-
-_positive.__name__, _seconds.__name__ = "number of at least 1", "number of seconds"  # what argparse calls them
+    with contextlib.suppress(ValueError):
+        if 0.1 <= float(text) < 86_400:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds of 0.1 or more")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="mx-select", description="What targets would choose from an MX server's READY sources at this moment."
     )
+    parser.add_argument("--version", action="version", version=f"mx-select {settings.version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     rank = commands.add_parser("rank", help="one target's order of the sources, with the numbers behind it and why")
     rank.add_argument(
@@ -199,7 +221,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
         "--model", default=env.get("MODEL_NAME", ""), help="model_name (env: MODEL_NAME; default: every model)"
     )
     parser.add_argument("--source", metavar="ID", help="one mx_source_id, where a model is served in several forms")
-    parser.add_argument("--rank", type=int, metavar="N", help="one worker_rank (default: each)")
+    parser.add_argument("--rank", type=_count, metavar="N", help="one worker_rank (default: each)")
     parser.add_argument(
         "--policy",
         action="append",
@@ -214,9 +236,8 @@ def _common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--token-file",
-        default=env.get("MX_AUTH_TOKEN_PATH"),
         metavar="FILE",
-        help="bearer token, read again when it changes (env: MX_AUTH_TOKEN_PATH)",
+        help=f"bearer token, read again when it changes (env: {_TOKEN_PATH})",
     )
     parser.add_argument("--tls", action="store_true", help="TLS with the system's roots")
     parser.add_argument("--tls-ca", metavar="FILE", help="TLS with these roots")

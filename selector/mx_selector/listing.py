@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
+import grpc
 from google.protobuf import message_factory
 
 from mx_wire import ListSourcesRequest, P2pServiceStub, SourceIdentity, SourceInstanceRef, SourceStatus
@@ -38,6 +39,14 @@ def list_ready(client: Any, identity: Any, timeout: float) -> Sequence[Any]:
         getattr(answer, "cancel", getattr(answer, "close", int))()
         raise TypeError("this is an asyncio client: await its ListSources and give the rows to select_from")
     return cast("Sequence[Any]", answer.instances)
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, in one line: code and details of a gRPC error, else the exception itself."""
+    code, details = getattr(error, "code", None), getattr(error, "details", None)
+    if isinstance(error, grpc.RpcError) and callable(code) and callable(details):
+        return f"{getattr(code(), 'name', code())}: {details()}"
+    return repr(error)
 
 
 def list_model(stub: P2pServiceStub, model_name: str, timeout: float) -> list[SourceInstanceRef]:

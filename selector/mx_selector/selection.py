@@ -94,9 +94,10 @@ def select_sources(
         instances = listing.list_ready(client, identity, timeout)
     except Exception as error:  # noqa: BLE001 - no listing means no P2P, not a failed load
         chosen = _resolved(policy)
-        settings.logger.warning("cannot list sources, so none will be tried: %r", error)
+        why = listing.reason(error)
+        settings.logger.warning("cannot list sources, so none will be tried: %s", why)
         telemetry.recorder().listed(name_of(chosen), "error")
-        return Selection((), name_of(chosen), error=repr(error))
+        return Selection((), name_of(chosen), error=why)
     return select_from(instances, identity, target, policy=policy, limit=limit)
 
 

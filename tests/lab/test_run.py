@@ -176,4 +176,5 @@ def test_asked_to_it_stays_and_says_where_to_look(tmp_path: pathlib.Path) -> Non
 def test_a_wrong_command_line_gets_one_clear_line_and_status_2(arguments: list[str], said: str) -> None:
     done = subprocess.run([DOOR, "run", *arguments], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
-    assert said in done.stderr.splitlines()[-1]
+    assert done.stderr.startswith(said if said.startswith("mx-lab") else f"mx-lab: {said}")
+    assert done.stderr.count("\n") == 1

@@ -211,6 +211,11 @@ def test_watch_outlives_a_server_that_is_away() -> None:
         (("--server", "h:1", "--policy", "fastest"), 2, "--policy fastest: not one of headroom, load_aware, random"),
         (("--server", "h:1", "--tls-cert", "c.pem"), 2, "a client certificate needs both cert_file and key_file"),
         (("--server", "h:1", "--tls-ca", "/no/such.pem"), 2, "TLS: ca_file /no/such.pem: No such file"),
+        (
+            ("--server", "h:1", "--token-file", "/no/token"),
+            2,
+            "--token-file /no/token: No such file or directory: name a",
+        ),
         (("--server", "127.0.0.1:1", "--timeout", "2"), 1, "127.0.0.1:1 does not answer ListSources: UNAVAILABLE"),
     ],
 )
@@ -241,12 +246,28 @@ def test_a_reader_that_has_seen_enough_is_no_error(server: str) -> None:
     process.stderr.close()
 
 
-@pytest.mark.parametrize("argv", [["forecast", "--targets", "0"], ["rank", "--watch", "0"], ["rank", "--top", "x"], []])
-def test_argparse_refuses_the_rest(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["forecast", "--targets", "0"], "argument --targets: '0' is not a whole number of 1 or more"),
+        (["rank", "--watch", "0"], "argument --watch: '0' is not a number of seconds of 0.1 or more"),
+        (["rank", "--top", "x"], "argument --top: 'x' is not a whole number of 1 or more"),
+        (["rank", "--rank", "-1"], "argument --rank: '-1' is not a whole number of 0 or more"),
+        ([], "the following arguments are required: COMMAND"),
+    ],
+)
+def test_argparse_refuses_the_rest(argv: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(argv)
-    assert ended.value.code == 2
-    assert "error:" in capsys.readouterr().err
+    assert (ended.value.code, capsys.readouterr().err) == (2, f"mx-select: {line}\n")
+
+
+def test_a_token_that_is_not_there_yet_is_none_where_the_environment_names_it(
+    server: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the released client: a server without authentication needs none."""
+    monkeypatch.setenv("MX_AUTH_TOKEN_PATH", "/no/token")
+    assert run(capsys, "rank", "--server", server)[0] == 0
 
 
 @pytest.mark.parametrize("command", ["rank", "forecast"])

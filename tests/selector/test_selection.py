@@ -151,6 +151,13 @@ def test_no_listing_is_an_empty_selection_that_says_why(client: Any, record: Rec
     assert record.lines() == ["mx_p2p_list_sources{policy=random,result=error}"]
 
 
+def test_a_server_that_is_not_there_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with channel("127.0.0.1:1") as connection:
+        selection = select_sources(P2pServiceStub(connection), IDENTITY, TARGET, timeout=2)
+    assert selection.error.startswith("UNAVAILABLE: ")
+    assert "\n" not in caplog.records[-1].getMessage()
+
+
 def test_rows_that_nobody_could_filter_are_an_empty_selection_too(record: Record) -> None:
     selection = select_from(None, IDENTITY, TARGET)  # type: ignore[arg-type]
     assert not selection

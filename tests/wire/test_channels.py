@@ -123,6 +123,8 @@ def test_a_replaced_token_is_seen_at_once_and_an_unreadable_one_keeps_the_last(t
     replacement.write_text("two")
     replacement.rename(file)
     assert tokens.metadata() == (("authorization", "Bearer two"),)
+    file.write_bytes(b"\xff\xfe")
+    assert tokens.token() == "two"  # what is no text is no token
     file.unlink()
     assert tokens.token() == "two"
 
