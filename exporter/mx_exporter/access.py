@@ -115,13 +115,21 @@ def _changed(path: pathlib.Path) -> int:
 
 
 class Certificates:
-    """A TLS context for the server, loaded again when its files change."""
+    """A TLS context for the server, whose certificate and clients' CA are replaced when their files change.
+
+    What is replaced is a whole context, which every handshake asks for: into one that is in use a pair can be loaded by
+    halves, and no CA can be taken out of it again.
+    """
 
     def __init__(self, settings: TlsSettings) -> None:
         self._settings = settings
-        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._stamp = self._stamped()
-        self._load()
+        self._newest = self._made()
+        self.context = self._made()
+        self.context.sni_callback = self._hand_over
+        if settings.client_ca_file is not None:
+            self.context.num_tickets = 0  # a resumed session would not be asked for its certificate again
+            self.context.options |= ssl.OP_NO_TICKET
 
     @classmethod
     def of(cls, settings: TlsSettings) -> Certificates | None:
@@ -143,8 +151,7 @@ class Certificates:
         stamp = self._stamped()
         if stamp != self._stamp:
             try:
-                self._load()
-                self._stamp = stamp
+                self._newest, self._stamp = self._made(), stamp
             except ConfigurationError as error:
                 _LOG.warning("the old certificate stays in use: %s", error)
 
@@ -152,14 +159,19 @@ class Certificates:
         paths = (self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file)
         return tuple(_changed(path) if path else 0 for path in paths)
 
-    def _load(self) -> None:
+    def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._newest
+
+    def _made(self) -> ssl.SSLContext:
         cert, key, clients = self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file
         assert cert is not None
+        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
-            self.context.load_cert_chain(cert, key)
+            made.load_cert_chain(cert, key)
             if clients is not None:
-                self.context.load_verify_locations(clients)
-                self.context.verify_mode = ssl.CERT_REQUIRED
+                made.load_verify_locations(clients)
+                made.verify_mode = ssl.CERT_REQUIRED
         except (OSError, ssl.SSLError) as error:
             why = getattr(error, "strerror", None) or error
             raise ConfigurationError(f"tls: {cert}, {key}: {why}: give a PEM certificate and its key") from error
+        return made

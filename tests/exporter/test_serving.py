@@ -198,6 +198,26 @@ def test_tls_with_a_certificate_that_is_rotated(tmp_path: pathlib.Path) -> None:
     assert certificates._stamp == certificates._stamped()
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_half_a_rotation_leaves_the_old_pair_in_use(tmp_path: pathlib.Path, version: ssl.TLSVersion) -> None:
+    """Two files are never replaced in one moment; nor is one that is broken ever used."""
+    cert, key = certificate(tmp_path, "first")
+    other_cert, other_key = certificate(tmp_path, "second")
+    old, new = ssl.create_default_context(cafile=str(cert)), ssl.create_default_context(cafile=str(other_cert))
+    old.maximum_version = new.maximum_version = version
+    with serving(tmp_path, tls=TlsSettings(cert, key)) as running:
+        running.present.put(running.looking.tick())
+        certificates = running.server._certificates
+        assert certificates is not None
+        for trusted, replaced, by in ((old, cert, other_cert.read_bytes()), (old, cert, b"broken"),
+                                      (old, key, other_key.read_bytes()), (new, cert, other_cert.read_bytes()),
+                                      (new, key, b"broken")):  # fmt: skip
+            replaced.write_bytes(by)
+            certificates.refresh()
+            running.context = trusted
+            assert running.get("/metrics")[0] == 200, (replaced.name, by[:30])
+
+
 def test_certificates_that_vanish_while_looked_at_end_nothing(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +258,33 @@ def test_clients_can_be_asked_for_certificates(tmp_path: pathlib.Path) -> None:
             running.get("/metrics")
         running.context.load_cert_chain(client, client_key)
         assert running.get("/metrics")[0] == 200
+
+
+def test_clients_of_a_ca_that_was_replaced_are_strangers(tmp_path: pathlib.Path) -> None:
+    cert, key = certificate(tmp_path, "server")
+    pairs = [certificate(tmp_path, name) for name in ("old", "new")]
+    clients = tmp_path / "ca.crt"
+    clients.write_bytes(pairs[0][0].read_bytes())
+    with serving(tmp_path, tls=TlsSettings(cert, key, clients)) as running:
+        running.present.put(running.looking.tick())
+        certificates = running.server._certificates
+        assert certificates is not None
+        opened = []
+        for trusted in (0, 1):
+            clients.write_bytes(pairs[trusted][0].read_bytes())
+            certificates.refresh()
+            for pair in pairs:
+                running.context = ssl.create_default_context(cafile=str(cert))
+                running.context.load_cert_chain(*pair)
+                opened.append(_opens(running))
+        assert opened == [True, False, False, True]
+
+
+def _opens(running: Running) -> bool:
+    try:
+        return running.get("/metrics")[0] == 200
+    except (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected):
+        return False
 
 
 def test_half_a_pair_or_no_certificate_is_said_at_start(tmp_path: pathlib.Path) -> None:
