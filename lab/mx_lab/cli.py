@@ -166,7 +166,7 @@ def _display(console: Console) -> Iterator[Callable[[str, Sequence[show.SourceNo
 
     def line(phase: str, sources: Sequence[show.SourceNow]) -> None:
         text, now = show.live_line(phase, sources), time.monotonic()
-        if text != said["line"] and now - cast("float", said["at"]) >= 5:
+        if phase != running.STAYING and text != said["line"] and now - cast("float", said["at"]) >= 5:
             console.print(text, highlight=False)
             said.update(line=text, at=now)
 

@@ -33,6 +33,7 @@ from mx_lab.sysfs import NodeSysfs
 from mx_lab.targets import Targets
 from mx_lab.traffic import Nic
 
+STAYING: Final = "staying"
 _TICK: Final = 0.02
 _LOOK: Final = 0.5  # seconds between looks at the listing
 
@@ -114,7 +115,7 @@ class Lab:
 
     async def _stay(self) -> None:
         """Until somebody interrupts; that is no failure any more."""
-        self.phase = "staying"
+        self.phase = STAYING
         self._say(f"everything goes on until Ctrl-C; look: {self.parts.links()}")
         try:
             await asyncio.Event().wait()

@@ -81,7 +81,7 @@ def report(results: Sequence[PolicyResult], hops: Sequence[Hop], followed: str, 
 def _saved(less: float, expected: float) -> str:
     how = f"{less:.1%} shorter" if less >= 0 else f"{-less:.1%} longer"
     return (
-        f"In the mean a pull under load_aware took {how} than under random; by their first choices alone, with a pull\n"
+        f"In the mean a pull under load_aware was {how} than under random; by their first choices alone, with a pull\n"
         f"from a busy source {1 + PENALTY:.2f} times as long as any other, it would be {expected:.1%}.\n"
         "load_aware is best for targets that start one by one, as here; for many at once: headroom (docs/selector.md)."
     )
