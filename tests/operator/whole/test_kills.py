@@ -10,6 +10,7 @@ import contextlib
 import os
 import pathlib
 import random
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ import pytest
 import yaml
 
 import mx_wire
-from mx_lab.processes import Process, free_port
+from mx_lab.processes import Process
 from mx_operator.core.marks import mark, nonce_of
 from mx_operator.core.rules import WRITE_BUDGET
 from tests.operator.parts.fleet import Forwarder, Loads, Sources, forwarding, serving_page
@@ -35,13 +36,22 @@ LATE = TIMEOUT + WRITE_BUDGET + 0.5
 BIN = pathlib.Path(sys.executable).parent
 
 
+def steady_port() -> int:
+    """A free port below those that systems hand out, so that nobody else gets it while its server is down."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 class Stack:
     """Prometheus, server and operator as processes; each can be killed and started again where it was."""
 
     def __init__(self, folder: pathlib.Path, page: int, binary: pathlib.Path, backend: list[str]) -> None:
         folder.mkdir(parents=True)
         self.folder, self._page, self._binary, self._backend = folder, page, binary, backend
-        self.server_port, self.prometheus_port = free_port(), free_port()
+        self.server_port, self.prometheus_port = steady_port(), steady_port()
         self._ends = dict[str, contextlib.ExitStack]()
         self._processes = dict[str, Process]()
 
