@@ -13,6 +13,7 @@ import hmac
 import logging
 import pathlib
 import ssl
+from collections.abc import Iterator
 
 from mx_exporter.documents import read
 from mx_exporter.errors import ConfigurationError
@@ -166,12 +167,18 @@ class Certificates:
         cert, key, clients = self._settings.cert_file, self._settings.key_file, self._settings.client_ca_file
         assert cert is not None
         made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
+        with _complaining(f"{cert}, {key}", "give a PEM certificate and its key"):
             made.load_cert_chain(cert, key)
-            if clients is not None:
+        if clients is not None:
+            with _complaining(f"{clients}", "give a PEM file of CA certificates"):
                 made.load_verify_locations(clients)
-                made.verify_mode = ssl.CERT_REQUIRED
-        except (OSError, ssl.SSLError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise ConfigurationError(f"tls: {cert}, {key}: {why}: give a PEM certificate and its key") from error
+            made.verify_mode = ssl.CERT_REQUIRED
         return made
+
+
+@contextlib.contextmanager
+def _complaining(files: str, mend: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # as TLS's own errors are
+        raise ConfigurationError(f"tls: {files}: {error.strerror or error}: {mend}") from error

@@ -297,6 +297,9 @@ def test_half_a_pair_or_no_certificate_is_said_at_start(tmp_path: pathlib.Path) 
         Certificates.of(TlsSettings(key, key))
     with pytest.raises(ConfigurationError, match="No such file"):
         Certificates.of(TlsSettings(cert, tmp_path / "none"))
+    for clients in (key, tmp_path / "none"):
+        with pytest.raises(ConfigurationError, match=rf"^tls: {clients}: .*: give a PEM file of CA certificates"):
+            Certificates.of(TlsSettings(cert, key, clients))
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: pathlib.Path) -> None:
