@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import subprocess
 import sys
 import threading
 import time
@@ -150,16 +151,29 @@ class Place:
         """Run a component's container: its arguments with loopback addresses, its environment filled in."""
         container = cluster.container(self.manifests, component)
         swapped = {"--listen": f"127.0.0.1:{port}", **(swap or {})}
-        given = [argument.partition("=") for argument in container["args"]]
+        given = [argument.partition("=") for argument in container.get("args", [])]
         arguments = [f"{flag}={swapped.get(flag, value)}" if equals else flag for flag, equals, value in given]
-        fields = {"spec.nodeName": NODE, "metadata.namespace": NAMESPACE, "metadata.name": f"{component}-0"}
-        env = {e["name"]: fields[e["valueFrom"]["fieldRef"]["fieldPath"]] for e in container.get("env", [])}
-        config = self.api.kubeconfig(self.folder / f"{component}.kubeconfig", self.token(component))
-        env |= {"PATH": os.environ["PATH"], "KUBECONFIG": str(config), "HOME": str(self.folder)}
+        env = self.environment(component) | {name: text for name, text in swapped.items() if name.isupper()}
         command = [sys.executable, "-c", CALL, DOORS[component], *arguments, *further]
         with Process(component, command, self.folder / f"{component}.log", env=env) as process:
             process.wait_ready(lambda: listens(port), 30)
             yield process
+
+    def environment(self, component: str) -> dict[str, str]:
+        """What every process in a component's container finds in its environment."""
+        fields = {"spec.nodeName": NODE, "metadata.namespace": NAMESPACE, "metadata.name": f"{component}-0"}
+        entries = cluster.container(self.manifests, component).get("env", [])
+        env = {e["name"]: e.get("value") or fields[e["valueFrom"]["fieldRef"]["fieldPath"]] for e in entries}
+        config = self.api.kubeconfig(self.folder / f"{component}.kubeconfig", self.token(component))
+        return env | {"PATH": os.environ["PATH"], "KUBECONFIG": str(config), "HOME": str(self.folder)}
+
+    def looked(self, **swap: str) -> str:
+        """What `kubectl exec ... mx-exporter --once` prints: the container's environment, none of its arguments."""
+        command = [sys.executable, "-c", CALL, DOORS["exporter"], "--once"]
+        env = self.environment("exporter") | swap
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
 
 @pytest.fixture
@@ -227,8 +241,12 @@ def test_a_policy_made_with_kubectl_becomes_the_load_that_a_target_reads(place: 
         ]
         metrics = {"--metrics-listen": f"127.0.0.1:{ports['metrics']}"}
         running.enter_context(place.run("server", ports["server"], *cluster_access, swap=metrics))
-        sysfs = {"--sysfs": str(place.folder / "sys")}
-        running.enter_context(place.run("exporter", ports["exporter"], f"--config={access_file(place)}", swap=sysfs))
+        node = {"MX_EXPORTER_SYSFS": str(place.folder / "sys"), "MX_EXPORTER_CONFIG": access_file(place)}
+        local = node | {"MX_EXPORTER_LISTEN": f"127.0.0.1:{ports['exporter']}"}
+        running.enter_context(place.run("exporter", ports["exporter"], swap=local))
+        seen = place.looked(**node)
+        assert "inference/worker-0" in seen
+        assert "mlx5_0/1  explicit" in seen
         operator = running.enter_context(place.run("operator", ports["operator"]))
         worker = Worker(f"127.0.0.1:{ports['server']}", worker_token)
         worker.start()
