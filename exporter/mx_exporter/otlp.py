@@ -25,6 +25,7 @@ from mx_exporter.snapshot import Snapshot
 from mx_exporter.telemetry import families
 
 _LOG = logging.getLogger("mx_exporter")
+_LAST_PUSH = 3.0  # seconds
 _HEADER = re.compile(r"[A-Za-z0-9_.-]+")  # what both transports can send
 
 
@@ -61,6 +62,7 @@ class Push:
     def _run(self) -> None:
         while not self._stopping.wait(self._settings.interval):
             self.flush()
+        self.flush()  # the last one
 
     def flush(self) -> None:
         """Push now and wait for it."""
@@ -74,12 +76,11 @@ class Push:
             _LOG.exception("OTLP: nothing was pushed to %s", self._settings.endpoint)
 
     def stop(self) -> None:
-        """One last push, then no more."""
+        """One last push, then no more. A receiver that hangs is not waited for: a pod has seconds to end."""
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(self._settings.timeout)
-            self.flush()
-            self._exporter.shutdown(self._settings.timeout * 1e3)
+            self._thread.join(min(self._settings.timeout, _LAST_PUSH))
+            self._exporter.shutdown(timeout_millis=0)
 
 
 def metrics_url(endpoint: str) -> str:

@@ -8,7 +8,9 @@ import dataclasses
 import gzip
 import http.server
 import pathlib
+import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import grpc
@@ -172,6 +174,22 @@ def test_a_receiver_that_is_away_is_only_logged(tmp_path: pathlib.Path, caplog: 
     with pushing(looking, OtlpSettings("http://127.0.0.1:9", "http/protobuf", interval=3600, timeout=0.3)) as push:
         push.flush()
     assert "Failed to export" in caplog.text
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+@pytest.mark.parametrize("interval", [0.05, 3600.0], ids=["in the middle of a push", "between two pushes"])
+def test_a_receiver_that_hangs_does_not_keep_us_from_ending(
+    tmp_path: pathlib.Path, protocol: str, interval: float
+) -> None:
+    """A pod that does not end within its grace period is killed."""
+    looking = full(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        settings = OtlpSettings(endpoint, protocol, interval=interval, timeout=10)
+        with pushing(looking, settings):
+            time.sleep(0.3)
+            began = time.monotonic()
+        assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(
