@@ -45,11 +45,11 @@ class Kubelet:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread; while it waits for an answer it is left to end by itself."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(timeout=self._timeout + 1)
+            self._thread.join(timeout=1.0)
 
     def hurry(self) -> None:
         """Ask soon: somebody met a pod that was not known when the kubelet was last asked."""

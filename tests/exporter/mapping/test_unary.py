@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
+from mx_exporter.mapping.kubelet import Kubelet
 from mx_exporter.mapping.unary import call
 from tests.exporter.mapping.kubelets import Answers, Given, kubelet, response
 
@@ -103,3 +104,18 @@ def test_who_speaks_something_else_is_no_kubelet(tmp_path: pathlib.Path, says: b
         with pytest.raises(OSError):
             ask(tmp_path / "s", timeout=0.3)
         assert time.monotonic() - begun < 2
+
+
+def test_a_kubelet_that_hangs_does_not_keep_us_from_ending(tmp_path: pathlib.Path) -> None:
+    """A pod that does not end within its grace period is killed."""
+    asking = Kubelet(tmp_path / "s", timeout=4.0)
+    with peer(tmp_path / "s", b"", then_closes=False):
+        asking.start()
+        time.sleep(0.2)
+        begun = time.monotonic()
+        asking.stop()
+        assert time.monotonic() - begun < 2
+    thread = asking._thread
+    assert thread is not None
+    thread.join(10)
+    assert not thread.is_alive()
