@@ -16,8 +16,8 @@ _TTFT: Final = "mx:time_to_first_token_seconds_bucket:rate5m"
 #: Reasons for which the operator wants to write and does not. What lacks a reading, is unchanged, is another policy's
 #: or only observed is not wanted; `load_not_supported` and `multi_rank` have alerts of their own.
 _HELD: Final = "no_heartbeat_yet|window_closed|no_updated_at|canary|budget|writes_denied|too_late"
-#: How far the interval seen may be off the configured one; the operator's condition HeartbeatMatches tolerates as much.
-_TOLERANCE: Final = 0.2
+#: What the interval seen may be of the configured one; the operator's condition HeartbeatMatches tolerates as much.
+_SOONEST, _LATEST = 0.95, 1.2
 
 
 def _state(state: str) -> str:
@@ -140,13 +140,13 @@ ALERTS: Final = (
     ),
     Alert(
         "MxHeartbeatInterval",
-        f"{_BEAT} > {1 + _TOLERANCE:g} * {_CONFIGURED} or {_BEAT} < {1 - _TOLERANCE:g} * {_CONFIGURED}",
+        f"{_BEAT} > {_LATEST:g} * {_CONFIGURED} or {_BEAT} < {_SOONEST:g} * {_CONFIGURED}",
         "10m",
         Severity.WARNING,
         "Sources send heartbeats at another interval than configured.",
-        "Sources of policy {{ $labels.policy }} send a heartbeat every {{ $value | humanizeDuration }}, more than "
-        f"{100 * _TOLERANCE:g} % off the policy's sourceHeartbeat: set it to what MX_HEARTBEAT_INTERVAL_SECS is, or "
-        "writes come at the wrong time.",
+        "Sources of policy {{ $labels.policy }} send a heartbeat every {{ $value | humanizeDuration }}, which is not the "
+        "policy's sourceHeartbeat: set it to what MX_HEARTBEAT_INTERVAL_SECS is, or writes come at the wrong time, or "
+        "hardly at all.",
     ),
     Alert(
         "MxServerClocksApart",
