@@ -11,12 +11,13 @@ import socket
 from types import TracebackType
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2_grpc
 
 from mx_server import reflection
 from mx_server.auth import AuthInterceptor, Guard
 from mx_server.backends import Backend
 from mx_server.backends.opening import opened
+from mx_server.health import Health
 from mx_server.http import MetricsPage
 from mx_server.kube_client import KubeClient
 from mx_server.reaper import Reaper
@@ -45,7 +46,7 @@ class Server:
         self.metrics_address: str | None = None
         self.telemetry = Telemetry(settings.backend, "grpcs" if settings.tls else "grpc")
         self._given = backend
-        self._health = health.aio.HealthServicer()
+        self._health = Health("", SERVICE)
         self._rest = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Server:
@@ -67,7 +68,7 @@ class Server:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Say NOT_SERVING, let calls in flight finish within the grace, then stop the rest."""
+        """Say NOT_SERVING and end health's watches, let calls in flight finish within the grace, then stop the rest."""
         await self._rest.aclose()
 
     async def _start_metrics(self, starting: contextlib.AsyncExitStack) -> None:
@@ -105,10 +106,8 @@ class Server:
         reflection.enable(server)
         self.address = _bound(server, settings)
         await server.start()
-        for name in ("", SERVICE):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         starting.push_async_callback(server.stop, settings.grace)
-        starting.push_async_callback(self._health.enter_graceful_shutdown)
+        starting.push_async_callback(self._health.stop)
 
     async def _interceptors(self, starting: contextlib.AsyncExitStack) -> list[grpc.aio.ServerInterceptor]:
         settings = self.settings
@@ -137,9 +136,9 @@ def _bound(server: grpc.aio.Server, settings: Settings) -> str:
     _probe(host, port, settings.listen)
     try:
         if credentials is None:
-            actual = server.add_insecure_port(settings.listen)
+            actual = server.add_insecure_port(f"{host}:{port}")
         else:
-            actual = server.add_secure_port(settings.listen, credentials)
+            actual = server.add_secure_port(f"{host}:{port}", credentials)
     except RuntimeError as error:
         raise BadSetting(f"--listen {settings.listen}: cannot listen there") from error
     return f"{host}:{actual}"

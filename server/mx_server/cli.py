@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from mx_server import arguments as door
 from mx_server.app import Server
+from mx_server.environment import Given, given
 from mx_server.errors import BackendUnavailable
 from mx_server.settings import BadSetting, Settings, host_port
 
@@ -28,18 +29,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 after a drained stop, 1 when the backend does not answer, 2 for a configuration that cannot work.
     """
     try:
-        arguments = door.parser(os.environ).parse_args(argv)
-        if arguments.print_crd:
-            print(crd(), end="")
-            return 0
-        logging.basicConfig(level=door.level(arguments), format="%(asctime)s %(levelname)s %(message)s")
-        return asyncio.run(serve(door.settings(arguments, os.environ)))
+        arguments = door.parser().parse_args(argv)
     except BadSetting as error:
-        print(f"mx-server: {error}", file=sys.stderr)
-        return 2
+        return _failed(str(error), 2)
+    if arguments.print_crd:
+        print(crd(), end="")
+        return 0
+    return _run(given(arguments, os.environ))
+
+
+def _run(told: Given) -> int:
+    try:
+        logging.basicConfig(level=door.level(told), format="%(asctime)s %(levelname)s %(message)s")
+        settings = door.settings(told)
+        return asyncio.run(serve(settings))
+    except BadSetting as error:
+        return _failed(told.words(str(error)), 2)
     except BackendUnavailable as error:
-        print(f"mx-server: {arguments.backend} backend: {error}", file=sys.stderr)
-        return 1
+        return _failed(f"{settings.backend} backend: {error}", 1)
+
+
+def _failed(why: str, status: int) -> int:
+    print(f"mx-server: {why}", file=sys.stderr)
+    return status
 
 
 def crd() -> str:

@@ -5,6 +5,8 @@ Started by `app` when an address for it is given.
 
 from __future__ import annotations
 
+import socket
+
 from aiohttp import web
 
 from mx_server.settings import BadSetting, host_port
@@ -28,13 +30,19 @@ class MetricsPage:
         """
         host, port = host_port("--metrics-listen", listen, "0.0.0.0:9401")
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host.strip("[]"), port)
         try:
-            await site.start()
+            await self._site(host.strip("[]"), port).start()
         except OSError as error:
             await self._runner.cleanup()
             raise BadSetting(f"--metrics-listen {listen}: cannot listen there: {error.strerror}") from error
         return f"{host}:{self._runner.addresses[0][1]}"
+
+    def _site(self, host: str, port: int) -> web.BaseSite:
+        if host == "::" and socket.has_dualstack_ipv6():
+            # By itself asyncio would listen to IPv6 alone on `::`, where gRPC listens to both.
+            both = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
+            return web.SockSite(self._runner, both)
+        return web.TCPSite(self._runner, host, port)
 
     async def stop(self) -> None:
         """Stop listening."""

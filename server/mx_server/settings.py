@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import socket
 from typing import Final
 
 from mx_wire import Dialect
@@ -20,17 +21,22 @@ class BadSetting(ValueError):  # noqa: N818 - it is the setting that is bad
 
 
 def host_port(option: str, text: str, example: str) -> tuple[str, int]:
-    """Host (an IPv6 one in its brackets) and port of `host:port`.
+    """Host (an IPv6 one in its brackets) and port of `host:port`; `:port` is every address of this machine.
 
     Raises:
         BadSetting: It is not of that form.
     """
     host, colon, port = text.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
+    if not (colon and port.isascii() and port.isdigit() and int(port) < 65536):
         raise BadSetting(f"{option} {text!r}: give host:port, such as {example}")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
         raise BadSetting(f"{option} {text!r}: put an IPv6 address in brackets, such as [::1]:{port}")
-    return host, int(port)
+    return host or everywhere(), int(port)
+
+
+def everywhere() -> str:
+    """The address that stands for all of this machine's, of IPv6 and IPv4, or of IPv4 where that is all there is."""
+    return "[::]" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104 - it is what was asked for
 
 
 def bracketed(host: str) -> str:
@@ -81,7 +87,10 @@ class Security:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything a server is started with; times are in seconds, addresses `host:port` (port 0: any free one)."""
+    """Everything a server is started with; times are in seconds.
+
+    Addresses are `host:port`, or `:port` for every address of the machine; port 0 takes any free one.
+    """
 
     listen: str = "127.0.0.1:8001"
     backend: str = "memory"

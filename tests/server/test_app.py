@@ -19,6 +19,7 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from mx_server import settings
 from mx_server.app import Server
 from mx_server.backends.memory import MemoryBackend
 from mx_server.core.records import Listing, Outcome, StatusUpdate
@@ -51,6 +52,35 @@ async def test_health_serves_by_name_and_says_so_while_stopping() -> None:
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         watch.cancel()
         await stopping
+
+
+async def test_an_open_watch_of_health_does_not_hold_up_a_stop() -> None:
+    """It ends by itself, after it has told of the stop: of a service that is here and of one that is not."""
+    server = Server(dataclasses.replace(LISTEN, grace=60))
+    await server.__aenter__()
+    async with aio_channel(server.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        known, unknown = (stub.Watch(health_pb2.HealthCheckRequest(service=name)) for name in (SERVICE, "nobody"))
+        assert (await known.read()).status == health_pb2.HealthCheckResponse.SERVING
+        assert (await unknown.read()).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        async with asyncio.timeout(10):
+            await server.__aexit__(None, None, None)
+            assert (await known.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            for watch in (known, unknown):
+                with pytest.raises(grpc.aio.AioRpcError) as ended:
+                    await watch.read()
+                assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_port_alone_is_taken_for_both_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`:PORT`, with loopback in place of every address: tests listen on nothing else."""
+    monkeypatch.setattr(settings, "everywhere", lambda: "127.0.0.1")
+    async with serving(dataclasses.replace(LISTEN, listen=":0", metrics_listen=":0")) as server:
+        assert server.address.startswith("127.0.0.1:")
+        assert server.metrics_address is not None
+        assert await asyncio.to_thread(_get, f"http://{server.metrics_address}/healthz") == "ok\n"
+        async with aio_channel(server.address) as channel:
+            await aio_stub(channel).ListSources(ListSourcesRequest(), timeout=3)
 
 
 async def test_reflection_describes_every_service_it_lists() -> None:

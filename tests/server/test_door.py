@@ -17,10 +17,14 @@ import yaml
 
 from mx_lab.processes import Process, free_port
 from mx_server import arguments, cli
-from mx_server.settings import BadSetting, Kubernetes, Security, ServerTls, Settings
+from mx_server import environment as variables
+from mx_server.settings import BadSetting, Kubernetes, Security, ServerTls, Settings, host_port
 from mx_wire import aio_channel, aio_stub
 from tests.server.conftest import Peer
 
+ACCOUNTS = "MODEL_EXPRESS_SECURITY_ALLOWED_SERVICE_ACCOUNTS"
+AUDIENCES = "MODEL_EXPRESS_SECURITY_TOKEN_AUDIENCES"
+MODE = "MODEL_EXPRESS_SECURITY_MODE"
 MX_SERVER = pathlib.Path(sys.executable).with_name("mx-server")
 
 
@@ -84,15 +88,37 @@ async def test_the_door_says_where_it_listens_and_ends_on_a_signal(started: Proc
         (
             ["--backend", "redis"],
             {"REDIS_HOST": "redis", "REDIS_PORT": "tcp://10.0.0.1:6379"},
-            "REDIS_PORT='tcp://10.0.0.1:6379': give a port number (Kubernetes sets it for a Service of that name",
+            "REDIS_PORT 'tcp://10.0.0.1:6379': give a port number (Kubernetes sets it for a Service of that name",
         ),
         (["--listen", "::1:8001"], {}, "--listen '::1:8001': put an IPv6 address in brackets"),
         (
             ["--security-mode", "enforce", "--token-audiences", "a", "--allowed-service-accounts", "x:y"],
             {"MODEL_EXPRESS_SECURITY_CACHE_TTL_SECS": "nan"},
-            "--token-cache-ttl nan: give a number of seconds, 0 or more",
+            "MODEL_EXPRESS_SECURITY_CACHE_TTL_SECS nan: give a number of seconds, 0 or more",
         ),
         (["--no-such-thing"], {}, "--no-such-thing"),
+        (["--grace", "soon"], {}, "--grace 'soon' is no number: give seconds"),
+        (["--max-message-bytes", "1.5"], {}, "--max-message-bytes '1.5' is no number: give a whole number"),
+        # What came from the environment is named as it is there.
+        ([], {"MX_METADATA_BACKEND": "rediss"}, "mx-server: MX_METADATA_BACKEND 'rediss': give memory, redis or"),
+        ([], {"MX_METADATA_BACKEND": "redis"}, "mx-server: MX_METADATA_BACKEND redis needs --redis-url"),
+        (["--backend", "rediss"], {"MX_METADATA_BACKEND": "redis"}, "mx-server: --backend 'rediss'"),
+        ([], {"MODEL_EXPRESS_SERVER_PORT": "abc"}, "mx-server: MODEL_EXPRESS_SERVER_PORT 'abc': give a port number"),
+        ([], {"MODEL_EXPRESS_SERVER_HOST": "192.0.2.1"}, "mx-server: MODEL_EXPRESS_SERVER_HOST 192.0.2.1:8001: cannot"),
+        ([], {"MODEL_EXPRESS_SECURITY_MODE": "enfroce"}, "mx-server: MODEL_EXPRESS_SECURITY_MODE 'enfroce': give off"),
+        ([], {"MODEL_EXPRESS_LOG_LEVEL": "shout"}, "mx-server: MODEL_EXPRESS_LOG_LEVEL 'shout': give debug"),
+        ([], {"MX_GC_TIMEOUT_SECS": "5"}, "mx-server: MX_GC_TIMEOUT_SECS 5 is shorter than --heartbeat-timeout 90"),
+        ([], {"MX_METADATA_BACKEND": "redis", "REDIS_URL": "redis://r/main"}, "mx-server: REDIS_URL: 'main' is no"),
+        # What would be passed over is refused, where it was meant for this server.
+        (["--redis-url", "redis://r"], {}, "--redis-url does nothing without --backend redis: add that, or leave"),
+        (["--redis-prefix", "x"], {"REDIS_URL": "redis://r"}, "--redis-prefix does nothing without --backend redis"),
+        (["--namespace", "mx"], {}, "--namespace does nothing without --backend kubernetes"),
+        (["--kube-ca-file", "x"], {}, "without --backend kubernetes or --security-mode enforce"),
+        (["--token-audiences", "a"], {}, "--token-audiences does nothing without --security-mode enforce"),
+        (["--allowed-service-accounts", "x"], {MODE: "off"}, "--allowed-service-accounts does nothing without"),
+        (["--token-cache-ttl", "5"], {}, "--token-cache-ttl does nothing without --security-mode enforce"),
+        ([], {ACCOUNTS: "x:y"}, f"mx-server: {ACCOUNTS} is set and no security mode: set {MODE} to enforce, or to off"),
+        ([], {MODE: "enforce", AUDIENCES: "a", ACCOUNTS: "x:y z"}, f"mx-server: {ACCOUNTS} 'x:y z': give namespace"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_one_line_and_status_2(
@@ -104,26 +130,59 @@ def test_a_configuration_that_cannot_work_is_one_line_and_status_2(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    listen = [] if "--listen" in argv else ["--listen", "127.0.0.1:0"]
+    own = "--listen" in argv or any(name.startswith("MODEL_EXPRESS_SERVER") for name in environment)
+    listen = [] if own else ["--listen", "127.0.0.1:0"]
     assert cli.main([*argv, *listen]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("mx-server: ")
     assert said in line
 
 
+def made(argv: list[str], environment: dict[str, str]) -> Settings:
+    """The settings of a command line in an environment."""
+    return arguments.settings(variables.given(arguments.parser().parse_args(argv), environment))
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"REDIS_URL": "redis://r", "MX_REDIS_HOST": "r", "MX_METADATA_NAMESPACE": "mx", "POD_NAMESPACE": "mx"},
+        {MODE: "off", ACCOUNTS: "whoever", AUDIENCES: "a", "MODEL_EXPRESS_SECURITY_CACHE_TTL_SECS": "5"},
+        {"MODEL_EXPRESS_SECURITY_CACHE_TTL_SECS": "5"},
+        {ACCOUNTS: "", AUDIENCES: ""},
+    ],
+)
+def test_variables_that_a_deployment_shares_are_no_mistake(environment: dict[str, str]) -> None:
+    assert made([], environment) == dataclasses.replace(Settings(), kubernetes=made([], environment).kubernetes)
+
+
+@pytest.mark.parametrize(
+    ("argv", "listen"),
+    [([":0"], ("[::]", "0.0.0.0")), (["0.0.0.0:0"], ("0.0.0.0",)), (["[::1]:0"], ("[::1]",))],
+)
+def test_a_port_alone_is_every_address(argv: list[str], listen: tuple[str, ...]) -> None:
+    host, port = host_port("--listen", argv[0], "0.0.0.0:8001")
+    assert (host in listen, port) == (True, 0)
+
+
+def test_the_help_names_every_variable_and_says_that_not_every_option_has_one() -> None:
+    text = " ".join(arguments.parser().format_help().split())
+    names = [name for table in (variables.VARIABLES, variables.COMPOSED) for row in table.values() for name in row]
+    assert [name for name in names if name not in text] == []
+    assert "The others are options only" in text
+
+
 def test_a_port_from_a_service_link_is_named_with_its_variable() -> None:
     """Kubernetes sets MODEL_EXPRESS_SERVER_PORT for a Service named model-express-server."""
     environment = {"MODEL_EXPRESS_SERVER_PORT": "tcp://10.0.0.1:8001"}
-    parser = arguments.parser(environment)
-    with pytest.raises(BadSetting, match=r"MODEL_EXPRESS_SERVER_PORT='tcp://10.0.0.1:8001': give a port number"):
-        arguments.settings(parser.parse_args([]), environment)
-    made = arguments.settings(parser.parse_args(["--listen", "127.0.0.1:1"]), environment)
-    assert made.listen == "127.0.0.1:1"
+    with pytest.raises(BadSetting, match=r"MODEL_EXPRESS_SERVER_PORT 'tcp://10.0.0.1:8001': give a port number"):
+        made([], environment)
+    assert made(["--listen", "127.0.0.1:1"], environment).listen == "127.0.0.1:1"
 
 
 def test_a_service_named_redis_is_nothing_to_another_backend() -> None:
     environment = {"REDIS_HOST": "redis", "REDIS_PORT": "tcp://10.0.0.1:6379"}
-    assert arguments.settings(arguments.parser(environment).parse_args([]), environment).backend == "memory"
+    assert made([], environment).backend == "memory"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +195,7 @@ def test_a_service_named_redis_is_nothing_to_another_backend() -> None:
     ],
 )
 def test_the_address_from_the_environment(environment: dict[str, str], listen: str) -> None:
-    assert arguments.settings(arguments.parser(environment).parse_args([]), environment).listen == listen
+    assert made([], environment).listen == listen
 
 
 OPEN = Settings(listen="0.0.0.0:8001")
@@ -223,9 +282,7 @@ def test_arguments_win_over_the_environment_and_names_are_the_upstream_servers()
         "MODEL_EXPRESS_SECURITY_ALLOWED_SERVICE_ACCOUNTS": "x:y,z:w",
         "MODEL_EXPRESS_SECURITY_CACHE_TTL_SECS": "5",
     }
-    parser = arguments.parser(environment)
-    made = arguments.settings(parser.parse_args([]), environment)
-    assert made == Settings(
+    assert made([], environment) == Settings(
         listen="0.0.0.0:9001",
         backend="kubernetes",
         kubernetes=Kubernetes("mx"),
@@ -234,10 +291,10 @@ def test_arguments_win_over_the_environment_and_names_are_the_upstream_servers()
         gc_timeout=60,
         security=Security(("a", "b"), frozenset({"x:y", "z:w"}), 5),
     )
-    assert arguments.settings(parser.parse_args(["--backend=redis"]), environment).redis_url == "redis://r:7"
+    assert made(["--backend=redis"], environment).redis_url == "redis://r:7"
     argv = ["--backend", "memory", "--heartbeat-timeout", "0.5", "--security-mode", "off", "--listen", "[::1]:1"]
-    made = arguments.settings(parser.parse_args(argv), environment)
-    assert (made.backend, made.heartbeat_timeout, made.security, made.listen) == ("memory", 0.5, None, "[::1]:1")
+    other = made(argv, environment)
+    assert (other.backend, other.heartbeat_timeout, other.security, other.listen) == ("memory", 0.5, None, "[::1]:1")
 
 
 def test_the_crd_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
