@@ -144,9 +144,9 @@ ALERTS: Final = (
         "10m",
         Severity.WARNING,
         "Sources send heartbeats at another interval than configured.",
-        "Sources of policy {{ $labels.policy }} send a heartbeat every {{ $value | humanizeDuration }}, which is not the "
-        "policy's sourceHeartbeat: set it to what MX_HEARTBEAT_INTERVAL_SECS is, or writes come at the wrong time, or "
-        "hardly at all.",
+        "Sources of policy {{ $labels.policy }} send a heartbeat every {{ $value | humanizeDuration }}, which is not "
+        "the policy's sourceHeartbeat: set it to what MX_HEARTBEAT_INTERVAL_SECS is, or writes come at the wrong "
+        "time, or hardly at all.",
     ),
     Alert(
         "MxServerClocksApart",
