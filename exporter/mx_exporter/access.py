@@ -13,7 +13,7 @@ import hmac
 import logging
 import pathlib
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mx_exporter.documents import read
 from mx_exporter.errors import ConfigurationError
@@ -39,12 +39,13 @@ class AuthSettings:
 
 
 class _Watched:
-    """A small file whose text is read again when it changed. A file that cannot be read any more opens nothing."""
+    """A small file of logins, read again when it changed. One that cannot be used any more opens nothing."""
 
-    def __init__(self, path: pathlib.Path, what: str) -> None:
-        self._path = path
-        self._text = read(path, what)
+    def __init__(self, path: pathlib.Path, what: str, parse: Callable[[str, pathlib.Path], tuple[str, ...]]) -> None:
+        self._path, self._what, self._parse = path, what, parse
         self._stamp = self._stamped()
+        self._accepted = self._read()
+        self._problem: str | None = None
 
     def _stamped(self) -> tuple[int, int, int] | None:
         try:
@@ -53,25 +54,57 @@ class _Watched:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
 
-    def lines(self) -> tuple[str, ...]:
+    def accepted(self) -> tuple[str, ...]:
+        """The logins of now; none while the file cannot be used, which is said once."""
         stamp = self._stamped()
-        if stamp != self._stamp:
-            self._text = ""
-            with contextlib.suppress(OSError, UnicodeDecodeError):
-                self._text = self._path.read_text("utf-8")
-            self._stamp = stamp
-        return tuple(line for line in map(str.strip, self._text.splitlines()) if line)
+        if stamp is None or stamp != self._stamp:
+            problem = None
+            try:
+                self._accepted, self._stamp = self._read(), stamp
+            except ConfigurationError as error:
+                self._accepted, self._stamp, problem = (), None, str(error)
+            if problem != self._problem:
+                said = f"{problem} (until then it opens nothing)" if problem else f"{self._path}: opens /metrics again"
+                _LOG.warning("%s", said)
+            self._problem = problem
+        return self._accepted
+
+    def _read(self) -> tuple[str, ...]:
+        found = self._parse(read(self._path, self._what).removeprefix("\ufeff"), self._path)
+        if not found:
+            raise ConfigurationError(f"{self._path}: empty: put the login in, or leave the setting out")
+        return found
+
+
+def _logins(text: str, path: pathlib.Path) -> tuple[str, ...]:
+    """The lines of a file of user:password; one that is none is a mistake, whose words are a secret all the same."""
+    lines = list(enumerate(map(str.strip, text.splitlines()), start=1))
+    for number, line in lines:
+        user, _, password = line.partition(":")
+        if line and not (user and password):
+            raise ConfigurationError(
+                f"{path}: line {number}: no user and password: write USER:PASSWORD, one login a line"
+            )
+    return tuple(line for _, line in lines if line)
+
+
+def _token(text: str, _path: pathlib.Path) -> tuple[str, ...]:
+    """The first line that is not empty."""
+    return tuple(filter(None, map(str.strip, text.splitlines())))[:1]
 
 
 class Gate:
     """Decides by an Authorization header. Without any login configured, everybody may read."""
 
     def __init__(self, settings: AuthSettings) -> None:
-        self._basic = _Watched(settings.basic_file, "a file of user:password lines") if settings.basic_file else None
-        self._bearer = _Watched(settings.bearer_token_file, "a token") if settings.bearer_token_file else None
-        for watched, path in ((self._basic, settings.basic_file), (self._bearer, settings.bearer_token_file)):
-            if watched is not None and not watched.lines():
-                raise ConfigurationError(f"{path}: empty: put the login in, or leave the setting out")
+        """Reads the logins.
+
+        Raises:
+            ConfigurationError: A file cannot be read, is empty, or has a line that is no login.
+        """
+        basic, bearer = settings.basic_file, settings.bearer_token_file
+        self._basic = _Watched(basic, "a file of user:password lines", _logins) if basic else None
+        self._bearer = _Watched(bearer, "a token", _token) if bearer else None
 
     @property
     def challenge(self) -> str:
@@ -86,9 +119,9 @@ class Gate:
         scheme, _, given = header.partition(" ")
         given = given.strip()
         if scheme.lower() == "bearer" and self._bearer is not None:
-            return _among(given, self._bearer.lines()[:1])
+            return _among(given, self._bearer.accepted())
         if scheme.lower() == "basic" and self._basic is not None:
-            return _among(_decoded(given), self._basic.lines())
+            return _among(_decoded(given), self._basic.accepted())
         return False
 
 

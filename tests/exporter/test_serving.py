@@ -132,9 +132,10 @@ def test_either_login_opens_the_page_and_nothing_else_does(tmp_path: pathlib.Pat
 
 
 def test_a_login_that_is_no_text_is_wrong_like_any_other(tmp_path: pathlib.Path) -> None:
-    token = tmp_path / "token"
+    users, token = tmp_path / "users", tmp_path / "token"
+    users.write_text("prom:t0ken")
     token.write_text("t0ken")
-    with serving(tmp_path, AuthSettings(token, token)) as running:
+    with serving(tmp_path, AuthSettings(users, token)) as running:
         running.present.put(running.looking.tick())
         for kind in (b"Bearer ", b"Basic ", b""):
             with socket.create_connection(("127.0.0.1", running.port), 5) as client:
@@ -163,6 +164,38 @@ def test_an_empty_or_missing_login_is_said_at_start(tmp_path: pathlib.Path) -> N
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(ConfigurationError, match="empty: put the login in"):
         Gate(AuthSettings(basic_file=tmp_path / "empty"))
+
+
+@pytest.mark.parametrize("line", ["s3cret", ":s3cret", "prom:", "prom s3cret"])
+def test_a_line_that_is_no_login_is_named_at_start_and_its_words_are_not(line: str, tmp_path: pathlib.Path) -> None:
+    users = tmp_path / "users"
+    users.write_text(f"prom:pass\n\n{line}\n")
+    with pytest.raises(ConfigurationError) as raised:
+        Gate(AuthSettings(basic_file=users))
+    assert str(raised.value) == f"{users}: line 3: no user and password: write USER:PASSWORD, one login a line"
+
+
+def test_a_login_that_an_editor_marked_as_utf_8_counts(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "users").write_text("prom:pass\r\n", "utf-8-sig")
+    assert Gate(AuthSettings(basic_file=tmp_path / "users")).allows(basic("prom:pass")["Authorization"])
+
+
+def test_logins_that_break_under_way_open_nothing_and_say_so_once(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    users, login = tmp_path / "users", basic("prom:pass")["Authorization"]
+    users.write_text("prom:pass\n")
+    gate = Gate(AuthSettings(basic_file=users))
+    users.write_text("prom:pass\nbroken\n")
+    assert [gate.allows(login) for _ in range(3)] == [False, False, False]
+    assert [line for line in caplog.messages if "line 2: no user and password" in line] == caplog.messages
+    assert len(caplog.messages) == 1
+    users.unlink()
+    assert [gate.allows(login) for _ in range(3)] == [False, False, False]
+    assert len(caplog.messages) == 2
+    users.write_text("prom:pass\n")
+    assert gate.allows(login)
+    assert "opens /metrics again" in caplog.messages[-1]
 
 
 def certificate(folder: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.Path]:
