@@ -7,28 +7,44 @@ import logging
 import os
 import signal
 import sys
+import textwrap
 import threading
+from typing import NoReturn
 
 from mx_exporter.app import Exporter
-from mx_exporter.config import OPTIONS, settings
+from mx_exporter.config import FILE_ONLY, OPTIONS, settings
 from mx_exporter.errors import ConfigurationError
+from mx_exporter.telemetry import build_info
 
 _DESCRIPTION = """\
 Measures how busy this node's RDMA NICs and inference engines are, and serves it as Prometheus metrics:
 one mx_source_load in [0, 1] for every source. Run it on every node, with the host's /sys.
 """
-_EPILOG = """\
-Every option is also an environment variable, given in brackets, and a key of the --config file; a flag goes before
-the variable, the variable before the file. What only the file can say is in docs/exporter.md.
+_SECTIONS = "\n".join(
+    textwrap.fill(f"{name} {{{', '.join(keys)}}}", 110, initial_indent="  ", subsequent_indent="    ")
+    for name, keys in FILE_ONLY.items()
+)
+_EPILOG = f"""\
+Where a variable is given in brackets, it is the same as the flag; a flag goes before it, it goes before the --config
+file. The file has the same options as keys, spelt podResources for --pod-resources. What only the file can say (the
+project's docs/exporter.md explains it): peak, limits, resource, and
+{_SECTIONS}
 
   mx-exporter --once                                       what is on this node, as a table
   mx-exporter --listen :9500 --sysfs /host/sys --discovery kubernetes --node $NODE_NAME
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"mx-exporter: {message}: see mx-exporter --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         "mx-exporter", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for option in OPTIONS:
@@ -37,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--config", metavar="FILE", help="a YAML file of settings [MX_EXPORTER_CONFIG]")
     made.add_argument("--once", action="store_true", help="look for one window, print what is there and why, and end")
     made.add_argument("--verbose", action="store_true", help="log more")
+    made.add_argument("--version", action="version", version=f"mx-exporter {build_info()['version']}")
     return made
 
 

@@ -117,7 +117,7 @@ class _Given:
     """A setting as it was given, and where."""
 
     text: str
-    origin: str
+    origin: str  # the flag, the variable, or the file and the key in it with a colon
 
     def fail(self, mend: str) -> ConfigurationError:
         return ConfigurationError(f"{self.origin} {self.text!r}: {mend}")
@@ -191,7 +191,9 @@ def _found(option: Option, arguments: argparse.Namespace, environ: Mapping[str, 
     for variable in (option.variable, *_FOREIGN.get(option.name, ())):
         if environ.get(variable):
             return _Given(environ[variable], variable)
-    return _Given(option.default, option.flag) if from_file is None else _Given(from_file, f"{option.key} in the file")
+    return (
+        _Given(option.default, option.flag) if from_file is None else _Given(from_file, f"{file.source}: {option.key}:")
+    )
 
 
 def _text_or_number(file: Section, key: str) -> str | None:
@@ -310,4 +312,16 @@ _TAKE: dict[str, Callable[[Section, str], Any]] = {
     "bool": lambda section, key: section.take(key, bool, False),
     "str": lambda section, key: section.text(key),
     "pathlib.Path": _file,
+}
+
+#: The sections of the file and their keys that no option stands for.
+FILE_ONLY: dict[str, tuple[str, ...]] = {
+    name: tuple(_camel(field.name) for field in dataclasses.fields(kind) if field.name not in options)
+    for name, kind, options in (
+        ("tls", TlsSettings, ()),
+        ("auth", AuthSettings, ()),
+        ("scrape", ScrapeSettings, ("interval",)),
+        ("kubernetes", KubernetesSettings, ("node_name",)),
+        ("otlp", OtlpSettings, ("endpoint", "protocol")),
+    )
 }

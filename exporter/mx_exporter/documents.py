@@ -5,6 +5,7 @@ Used for every file that a person writes: the table of engines, the static sourc
 
 from __future__ import annotations
 
+import difflib
 import pathlib
 from collections.abc import Iterator
 from typing import Any, NoReturn, TypeVar
@@ -39,10 +40,11 @@ class Section:
     """A mapping of the document; each key is taken once and `finish` complains of what is left."""
 
     def __init__(self, source: str, path: str, value: object) -> None:
-        self._source, self._path = source, path
+        self.source, self._path = source, path
         if not isinstance(value, dict):
             self.fail("must be a mapping")
         self._rest: dict[Any, Any] = dict(value)
+        self._known: list[str] = []
 
     @classmethod
     def document(cls, text: str, source: str) -> Section:
@@ -56,16 +58,20 @@ class Section:
         except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError) as error:
             if isinstance(error, ConfigurationError):
                 raise
-            raise ConfigurationError(f"{source}: not YAML ({_short(str(error), 200)}): mend it") from error
+            raise ConfigurationError(f"{source}: {_not_yaml(error, text)}: mend it") from error
 
     def fail(self, what: str, key: str | None = None) -> NoReturn:
         """Complain of this mapping or of one of its keys."""
         place = ".".join(part for part in (self._path, key) if part) or "the document"
-        raise ConfigurationError(f"{self._source}: {_short(place, 120)}: {_short(what, 300)}")
+        raise ConfigurationError(f"{self.source}: {_short(place, 120)}: {_short(what, 300)}")
+
+    def _pop(self, key: str) -> Any:
+        self._known.append(key)
+        return self._rest.pop(key, None)
 
     def take(self, key: str, kind: type[_T], default: _T) -> _T:
         """The value of `key`, of exactly this kind (a bool is no int); the default where it is absent or null."""
-        value = self._rest.pop(key, None)
+        value = self._pop(key)
         if value is None:
             return default
         if type(value) is not kind:
@@ -78,14 +84,14 @@ class Section:
 
     def number(self, key: str) -> float | None:
         """The number at `key`, whole or not (true and false are none); None where it is absent."""
-        value = self._rest.pop(key, None)
+        value = self._pop(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             self.fail("must be a number", key)
         return value
 
     def take_scalar(self, key: str) -> str | int | float | None:
         """A text or a number; None where it is absent."""
-        value = self._rest.pop(key, None)
+        value = self._pop(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, str | int | float)):
             self.fail("must be text or a number", key)
         return value
@@ -98,7 +104,7 @@ class Section:
 
     def texts(self, key: str) -> tuple[str, ...]:
         """A text or a list of texts."""
-        value = self._rest.pop(key, None)
+        value = self._pop(key)
         items = value if isinstance(value, list) else [] if value is None else [value]
         if not all(isinstance(item, str) and item for item in items):
             self.fail("must be text or a list of texts", key)
@@ -113,13 +119,13 @@ class Section:
 
     def section(self, key: str) -> Section | None:
         """The mapping at `key`; None where it is absent."""
-        value = self._rest.pop(key, None)
-        return None if value is None else Section(self._source, ".".join(filter(None, (self._path, key))), value)
+        value = self._pop(key)
+        return None if value is None else Section(self.source, ".".join(filter(None, (self._path, key))), value)
 
     def sections(self, key: str) -> Iterator[Section]:
         """The mappings in the list at `key`."""
         for i, value in enumerate(self.take(key, list, [])):
-            yield Section(self._source, ".".join(filter(None, (self._path, f"{key}[{i}]"))), value)
+            yield Section(self.source, ".".join(filter(None, (self._path, f"{key}[{i}]"))), value)
 
     def short(self, key: str, inner: str) -> Section | None:
         """The mapping at `key`, where a text alone stands for `{inner: text}`."""
@@ -134,10 +140,21 @@ class Section:
             ConfigurationError: A key was not taken.
         """
         for key in self._rest:
-            self.fail("is not known here: remove it, or look up how it is spelt", str(key))
+            close = difflib.get_close_matches(str(key), self._known, n=1)
+            mend = f"did you mean {close[0]}?" if close else f"remove it; known here: {', '.join(self._known)}"
+            self.fail(f"is not known here: {mend}", str(key))
 
 
 _KINDS: dict[type, str] = {str: "text", int: "a whole number", bool: "true or false", list: "a list", dict: "a mapping"}
+
+
+def _not_yaml(error: Exception, text: str) -> str:
+    """Where and why, without the parser's own names for the text and its places."""
+    mark = getattr(error, "problem_mark", None)
+    words = [getattr(error, name, None) for name in ("context", "problem", "reason")]
+    why = ", ".join(filter(None, words)) or str(error)
+    line = min(mark.line + 1, len(text.splitlines())) if mark else None  # the end is said to be a line further down
+    return (f"line {line}: " if line else "") + f"not YAML ({_short(why, 200)})"
 
 
 def _short(text: str, most: int) -> str:

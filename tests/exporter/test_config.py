@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import pathlib
+import re
 import tempfile
 
 import pytest
@@ -10,10 +12,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mx_exporter.app import Exporter
 from mx_exporter.cli import main, parser
 from mx_exporter.config import OPTIONS, Settings, settings
 from mx_exporter.errors import ConfigurationError
 from mx_exporter.nics.tracks import Timing
+from tests.exporter.test_serving import certificate
 
 
 def made(
@@ -107,7 +111,11 @@ def test_a_flag_that_cannot_be_meant_is_one_line_and_status_2(
 @pytest.mark.parametrize(
     ("file", "complaint"),
     [
-        ("windw: 3", "windw: is not known here"),
+        ("windw: 3", "windw: is not known here: did you mean window?"),
+        ("nothing: 3", "nothing: is not known here: remove it; known here: listen, sysfs, procfs, "),
+        ("window: three", "window: 'three': give seconds from 0.1 to 600"),
+        ("discovery: consul", "discovery: 'consul': give one of none, static, kubernetes"),
+        ("window: 0.5", "window: '0.5': shorter than the interval of 1 s"),
         ("window: [3]", "window: must be text or a number"),
         ("window: true", "window: must be text or a number"),
         (f"window: 0x{'f' * 5000}", "window: is no number that makes sense here"),
@@ -122,7 +130,9 @@ def test_a_flag_that_cannot_be_meant_is_one_line_and_status_2(
         ("auth: yes", "auth: must be a mapping"),
         ("resource: {a: 1}", "resource: must map names to text"),
         ("- a", "the document: must be a mapping"),
-        ("a: [", "not YAML"),
+        ("scrape: {timout: 1}", "scrape.timout: is not known here: did you mean timeout?"),
+        ("\na: [", "line 2: not YAML ("),
+        ("a: \x01", "not YAML ("),
     ],
 )
 def test_a_file_that_cannot_be_meant_names_the_place(
@@ -134,6 +144,82 @@ def test_a_file_that_cannot_be_meant_names_the_place(
     error = capsys.readouterr().err
     assert error.startswith(f"mx-exporter: {path}: {complaint}")
     assert error.count("\n") == 1
+    assert "<unicode string>" not in error
+    assert "column" not in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--windw", "3"], "unrecognized arguments: --windw 3"),
+        (["serve"], "unrecognized arguments: serve"),
+        (["--window"], "argument --window: expected one argument"),
+    ],
+)
+def test_arguments_that_are_none_are_one_line(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"mx-exporter: {complaint}: see mx-exporter --help\n"
+
+
+def test_it_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"mx-exporter {importlib.metadata.version('mx-source-load')}\n"
+
+
+def test_a_login_file_that_nobody_could_log_in_with_ends_the_start(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "users").write_text("s3cret\n")
+    (tmp_path / "config.yaml").write_text(f"auth: {{basicFile: {tmp_path}/users}}")
+    assert main(["--config", str(tmp_path / "config.yaml"), "--sysfs", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error == (
+        f"mx-exporter: {tmp_path}/users: line 1: no user and password: write USER:PASSWORD, one login a line\n"
+    )
+
+
+def test_the_help_says_what_only_the_file_can_say(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "tls {certFile, keyFile, clientCaFile}" in text
+    assert "peak, limits, resource" in text
+    assert "insecureSkipVerify" in text
+
+
+def sample() -> str:
+    """The sample configuration of the exporter's page, as it stands there."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "exporter.md").read_text("utf-8")
+    samples = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "scrapeInterval:" in block]
+    assert len(samples) == 1
+    return str(samples[0])
+
+
+def test_the_sample_of_the_page_starts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a reader would: the sample in a file, beside it the files that it names."""
+    cert, key = certificate(tmp_path, "tls")
+    for name, text in {
+        "ca.crt": cert.read_text(),
+        "users": "prom:pass",
+        "token": "t0ken",
+        "headers": "tenant: a",
+        "engines.yaml": "engines: [{engine: mine, usage: [{metric: a:b}]}]",
+        "sources.yaml": "sources: []",
+    }.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    got = made(file=sample(), at=tmp_path)
+    assert (got.discovery, got.port, got.limits.by_device) == ("static", 9500, (("rdmap*", 25e9),))
+    assert got.tls.key_file is not None
+    assert got.tls.key_file.absolute() == key
+    exporter = Exporter(got)
+    exporter.server.stop()
 
 
 def test_the_help_has_every_option_with_its_variable(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,9 +38,9 @@ def test_what_a_file_says() -> None:
 POD = "pod: {name: a, ip: 10.0.0.1}"
 MISTAKES = {
     "": "the document: must be a mapping",
-    "sources: [": "not YAML (",
+    "sources: [": "line 1: not YAML (",
     "sources: {}": "sources: must be a list",
-    "source: []": "source: is not known here: remove it, or look up how it is spelt",
+    "source: []": "source: is not known here: did you mean sources?",
     "sources: [{}]": "sources[0].pod: say whose source it is",
     "sources: [{pod: {ip: 10.0.0.1}}]": "sources[0].pod.name: give the pod a name",
     "sources: [{pod: {name: a}}]": "sources[0].pod: ip must be an IP address, not ''",

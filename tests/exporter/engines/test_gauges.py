@@ -89,7 +89,7 @@ def test_an_engine_of_the_users_own_is_added_and_one_of_the_same_name_replaced(t
 
 GOOD = "engines: [{engine: a, usage: [{metric: b}]}]"
 MISTAKES = {
-    "[": "not YAML (while parsing a flow node",
+    "[": "line 1: not YAML (while parsing a flow node",
     "- a": "the document: must be a mapping",
     "engine: []": "engine: is not known here",
     "engines: {}": "engines: must be a list",
