@@ -112,6 +112,7 @@ class Exporter:
         finally:
             self.ticker.stop()
             self.discovery.stop()
+            self.server.stop()
 
 
 def _discovery(settings: Settings) -> Discovery:

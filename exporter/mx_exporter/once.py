@@ -20,12 +20,18 @@ def report(snapshot: Snapshot, width: int = 140) -> str:
         if table.row_count:
             console.print(table)
     if snapshot.nics.hint:
-        console.print(f"NICs: {snapshot.nics.hint}")
+        _line(console, f"NICs: {snapshot.nics.hint}")
+    if snapshot.kubelet_hint:
+        _line(console, f"Kubelet: {snapshot.kubelet_hint}; no pod's own NICs and GPUs are known from it.")
     if not snapshot.sources:
         console.print("Sources: none known. Give --discovery static --sources FILE or --discovery kubernetes.")
     output = console.file
     assert isinstance(output, io.StringIO)
     return output.getvalue().rstrip()
+
+
+def _line(console: Console, text: str) -> None:
+    console.print(text, soft_wrap=True)
 
 
 def _table(title: str, columns: Iterable[str]) -> Table:

@@ -25,6 +25,7 @@ class Snapshot:
     usages: Mapping[Pod, tuple[Usage, ...]] = dataclasses.field(default_factory=dict)
     scrapes: tuple[ScrapeStatus, ...] = ()
     discovery_age: float | None = None  # seconds since the sources were last confirmed
+    kubelet_hint: str | None = None  # why the kubelet cannot be asked
 
     def aged(self, reason: str) -> Snapshot:
         """What may still be said of this tick once it is too old to be the present: nothing that was measured."""

@@ -101,6 +101,7 @@ class Ticker:
             usages={pod: of_pod for pod, of_pod in usages.items() if pod in assigned},
             scrapes=tuple(one for one in self._engines.scrapes() if one.pod in assigned),
             discovery_age=self._discovery.age(),
+            kubelet_hint=_hint(self._kubelet),
         )
         before = self._present.latest
         if nics.hint and (before is None or before.nics.hint != nics.hint):
@@ -133,6 +134,12 @@ class Ticker:
             self._places = {key: entry for key, entry in self._places.items() if now - entry[0] <= _PLACES_KEPT}
             kept = self._places[gpus] = (now, places(self._sysfs, self._procfs, gpus))
         return kept[1]
+
+
+def _hint(kubelet: Kubelet | None) -> str | None:
+    if kubelet is None or kubelet.problem is None:
+        return None
+    return f"--pod-resources {kubelet.socket} cannot be asked: {kubelet.problem}"
 
 
 def _loads(

@@ -9,6 +9,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from mx_exporter.app import Exporter
+from mx_exporter.cli import parser
+from mx_exporter.config import settings
 from mx_exporter.model import Usage
 from mx_exporter.once import report
 from mx_exporter.snapshot import Snapshot
@@ -30,6 +33,17 @@ def test_every_blank_has_its_reason(tmp_path: pathlib.Path) -> None:
     text = report(full(tmp_path).tick())
     for said in ("mlx5_0/1", "25.0%", "unknown: frozen", "unknown: no_pma", "kv: refused", "explicit"):
         assert said in text, said
+
+
+def test_a_kubelet_that_cannot_be_asked_is_said(
+    tmp_path: pathlib.Path,
+) -> None:
+    socket, sources = tmp_path / "nope.sock", tmp_path / "sources.yaml"
+    sources.write_text("sources: []")
+    arguments = ["--sysfs", str(tmp_path), "--pod-resources", str(socket), "--window", "0.1", "--interval", "0.1"]
+    given = parser().parse_args([*arguments, "--discovery", "static", "--sources", str(sources)])
+    text = report(Exporter(settings(given, {})).look())
+    assert f"--pod-resources {socket} cannot be asked: No such file or directory" in text
 
 
 def test_names_are_shown_as_they_are(snapshot: Snapshot) -> None:

@@ -29,13 +29,14 @@ class Kubelet:
             every: Seconds between two questions; `hurry` asks sooner.
             timeout: Seconds to wait for an answer.
         """
-        self._socket = socket
+        self.socket = socket
         self._every = every
         self._timeout = timeout
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._problem: str | None = None
+        #: Why the last question had no answer; None when it had one, and before the first.
+        self.problem: str | None = None
         #: What the kubelet said last; empty before it said anything.
         self.allocations: Allocations = {}
 
@@ -66,10 +67,10 @@ class Kubelet:
     def ask(self) -> None:
         """Asks once; what was known stays when there is no answer."""
         try:
-            self.allocations = parse(call(self._socket, _METHOD, b"", self._timeout, _LARGEST))
+            self.allocations = parse(call(self.socket, _METHOD, b"", self._timeout, _LARGEST))
             problem = None
         except (OSError, ValueError) as error:
-            problem = str(error)
-        if problem != self._problem:
-            _LOG.warning("pod-resources %s: %s", self._socket, problem or "answers again")
-        self._problem = problem
+            problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if problem != self.problem:
+            _LOG.warning("--pod-resources %s %s", self.socket, f"cannot be asked: {problem}" if problem else "answers")
+        self.problem = problem
