@@ -13,7 +13,8 @@ from mx_exporter.nics.sysfs import Tree, UnreadableError
 from mx_exporter.nics.values import SATURATED, parse_count, parse_integer, parse_rate, parse_state
 
 _MEGABIT = 125_000.0  # bytes
-# What drivers preset when they do not know the speed; on Ethernet the interface knows better.
+# What drivers preset when they do not know the speed. On Ethernet the interface knows better; where it says nothing,
+# a preset rate and a true one (40 Gb/s Ethernet is QDR, too) cannot be told apart.
 _PLACEHOLDERS = frozenset({"", "SDR", "QDR"})
 # Reasons that mean "this file is not how this driver counts", so that the next row of the table is tried.
 _NOT_HERE = frozenset({"missing", "invalid_argument", "unsupported", "no_pma", "denied"})
@@ -91,7 +92,11 @@ class PortReader:
             return None
         bytes_per_second, speed = rate
         if device.link_layer == "Ethernet" and speed in _PLACEHOLDERS:
-            bytes_per_second = self._interface_speed(device, base) or bytes_per_second
+            known = self._interface_speed(device, base)
+            if known is None:
+                faults.append(("rate", "placeholder"))
+                return None
+            bytes_per_second = known
         return bytes_per_second * device.rails
 
     def _interface_speed(self, device: Device, base: str) -> float | None:

@@ -98,7 +98,7 @@ class NicSampler:
             return None
         old = self._looks.get(name)
         now = self._clock()
-        if old is None or old.device.identity != identity or old.device.rails != 1 or now - old.described >= _REFRESH:
+        if old is None or old.device.identity != identity or _passing(old.device) or now - old.described >= _REFRESH:
             device, described = devices.describe(self._tree, name, identity, self._addresses), now
         else:
             device, described = old.device, old.described
@@ -113,15 +113,21 @@ class NicSampler:
 
     def _hint(self, statuses: Mapping[PortId, PortStatus]) -> str | None:
         where = f"{self._tree.root}/{devices.CLASS}"
+        if portless := self._portless():
+            return ", ".join(f"{where}/{name}/ports" for name in portless) + ": no port can be listed there"
         if not statuses:
             return f"no RDMA device under {where}"
         if any(status.transmit.reason == "no_counters_netns" for status in statuses.values()):
             return f"{where} is a pod's own view, without counters: mount the host's /sys and give it as --sysfs"
         return None
 
+    def _portless(self) -> tuple[str, ...]:
+        return tuple(name for name, look in self._looks.items() if not look.device.ports)
+
     def _count(self, statuses: Mapping[PortId, PortStatus]) -> None:
         """Counts this tick's faults, and forgets those of ports that are gone."""
-        present = {(port.device, str(port.port)) for port in statuses}
+        portless = self._portless()
+        present = {(port.device, str(port.port)) for port in statuses} | {(name, "") for name in portless}
         for key in [key for key in self._errors if key[:2] not in present]:
             del self._errors[key]
         for port, history in self._histories.items():
@@ -130,14 +136,21 @@ class NicSampler:
             status = statuses[port]
             reasons |= {flow.reason for flow in (status.transmit, status.receive) if flow.reason == "over_limit"}
             for reason in reasons:
-                self._note(port, reason)
+                self._note(port.device, str(port.port), reason)
+        for name in portless:
+            self._note(name, "", "no_ports")
         self._reader.forget(frozenset((port, status.device.identity) for port, status in statuses.items()))
 
-    def _note(self, port: PortId, reason: str) -> None:
-        key = (port.device, str(port.port), reason)
+    def _note(self, device: str, port: str, reason: str) -> None:
+        key = (device, port, reason)
         if key not in self._errors:
-            _LOG.warning("%s: %s", port.hw_id, reason)
+            _LOG.warning("%s: %s", f"{device}/{port}".rstrip("/"), reason)
         self._errors[key] += 1
+
+
+def _passing(device: Device) -> bool:
+    """Whether what was read of a device may be another thing at the next tick: a bond's rails, or no ports yet."""
+    return device.rails != 1 or not device.ports
 
 
 def _unanswered(look: _Look, now: float) -> _Look:

@@ -121,6 +121,47 @@ def test_the_rate_of_a_port_that_was_down_is_read_again(tmp_path: pathlib.Path) 
     same("placeholder", page)
 
 
+@pytest.mark.parametrize("rate", ["40 Gb/sec (4X QDR)", "10 Gb/sec (4X SDR)", "10 Gb/sec (4X)"])
+@pytest.mark.parametrize("speed", [None, "-1", "\0EINVAL"])
+def test_what_a_driver_presets_is_no_rate_where_the_interface_says_none(
+    tmp_path: pathlib.Path, rate: str, speed: str | None
+) -> None:
+    """A 400 Gb/s port that its driver presets as 40 would read 0.5 with 5 % of its traffic."""
+    node = Node(tmp_path)
+    node.function(nodes.rail(0))
+    if speed is not None:
+        node.netdev("eth0", nodes.rail(0), speed)
+    node.device("mlx5_0", nodes.rail(0))
+    node.port("mlx5_0", rate=rate, layer="Ethernet", counters=nodes.words())
+    looking = Looking(node)
+    looking.tick()
+    node.add("mlx5_0", "counters/port_xmit_data", 2_500_000_000 // 4)
+    looking.tick()
+    page = looking.page()
+    assert utilization(page, "mlx5_0") == {}
+    assert values(page, "hw_network_bandwidth_limit_bytes_per_second") == {}
+    assert set(values(page, "mx_exporter_port_unknown").values()) == {1.0}
+    assert 'reason="rate_placeholder"' in page
+
+
+def test_a_device_whose_ports_cannot_be_listed_is_no_absent_one(tmp_path: pathlib.Path) -> None:
+    node = Node(tmp_path)
+    for i in range(2):
+        node.function(nodes.rail(i))
+        node.device(f"mlx5_{i}", nodes.rail(i))
+    node.port("mlx5_0", rate="400 Gb/sec (4X NDR)", counters=nodes.words())
+    looking = Looking(node)
+    hint = looking.tick().nics.hint
+    looking.tick()
+    assert hint == f"{tmp_path}/sys/class/infiniband/mlx5_1/ports: no port can be listed there"
+    assert 'mx_exporter_port_errors_total{device="mlx5_1",port="",reason="no_ports"} 2.0' in looking.page()
+    node.port("mlx5_1", rate="400 Gb/sec (4X NDR)", counters=nodes.words())
+    assert looking.tick().nics.hint is None
+    looking.tick()
+    assert utilization(looking.page(), "mlx5_1") == {"transmit": 0.0, "receive": 0.0}
+    assert "no_ports" not in looking.page()
+
+
 def test_a_bond_carries_what_all_its_ports_do(tmp_path: pathlib.Path) -> None:
     """DeepEP#671: `rate` says 200 Gb/s, two ports carry 46.6 GB/s: 0.932 of 50 GB/s, not 1.86."""
     node = nodes.bond(tmp_path)

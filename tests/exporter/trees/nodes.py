@@ -117,6 +117,7 @@ def no_pma(root: pathlib.Path) -> Node:
     node.port("mlx5_0", counters=words())
     node.port("mlx5_1", counters=words() | {"VL15_dropped": EINVAL})
     node.function(rail(3), driver="i40e")
+    node.netdev("eth3", rail(3), "10000")
     node.device("i40iw0", rail(3))
     node.port(
         "i40iw0",
