@@ -63,3 +63,30 @@ def test_a_server_that_is_open_to_every_pod_is_told(notes, guard: str) -> None: 
 
 def test_a_monitor_that_nobody_selects_is_told(notes) -> None:  # type: ignore[no-untyped-def]
     assert "! It carries no label of your Prometheus" in notes("two-namespaces")
+
+
+def test_images_of_no_registry_are_told(notes) -> None:  # type: ignore[no-untyped-def]
+    said = "! NO IMAGE REGISTRY IS SET"
+    assert f"{said}: mx-source-load/exporter, mx-source-load/operator will be looked for on Docker Hub" in notes(
+        "defaults"
+    )
+    assert said not in notes("defaults", "--set=global.imageRegistry=registry.example.com")
+    each = "--set=exporter.image.registry=a.example.com,operator.image.registry=b.example.com"
+    assert said not in notes("defaults", each)
+
+
+def test_the_upgrade_that_is_told_keeps_values_and_takes_the_newer_charts_defaults(notes) -> None:  # type: ignore[no-untyped-def]
+    """As docs/operations.md says it; --reuse-values would leave out what the newer chart added."""
+    assert "--reset-then-reuse-values" in notes("defaults")
+    assert "--reuse-values" not in notes("defaults")
+    page = (CHART.parents[1] / "docs" / "operations.md").read_text()
+    commands = [line for line in page.splitlines() if line.startswith("helm upgrade")]
+    assert commands
+    assert all("--reset-then-reuse-values" in line for line in commands)
+
+
+def test_alerts_whose_links_lead_nowhere_are_told(notes) -> None:  # type: ignore[no-untyped-def]
+    told, rules = "set\n  prometheusRule.runbookBaseUrl", "--set=prometheusRule.enabled=true"
+    assert told in notes("defaults", rules)
+    assert told not in notes("defaults", rules, "--set=prometheusRule.runbookBaseUrl=https://wiki.example.com/mx")
+    assert told not in notes("defaults")
