@@ -1,7 +1,7 @@
-"""What can be said of a PromQL text without a server: is it a bare selector, and does it read what it must not.
+"""What can be said of a PromQL text without a server: is it whole, a bare selector, and does it read what it must not.
 
 Not a parser: Prometheus is that, and answers a wrong expression with a clear error. This reads tokens, so that
-strings and comments cannot hide or fake a name.
+strings and comments cannot hide or fake a name or a bracket.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ _TOKEN: Final = re.compile(
     |(?P<sign>=~|!~|!=|==|[=<>]=?|.)""",
     re.VERBOSE | re.DOTALL,
 )
+
+
+_OPENS: Final = {")": "(", "]": "[", "}": "{"}
+_CLOSES: Final = {opening: closing for closing, opening in _OPENS.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,6 +58,25 @@ def tokens(query: str) -> list[Token]:
     """The pieces of a query, without white space and comments."""
     found = [(match.lastgroup or "", match.group()) for match in _TOKEN.finditer(query)]
     return [Token(kind, text[1:-1] if kind == "text" else text) for kind, text in found if kind != "space"]
+
+
+def unbalanced(query: str) -> str | None:
+    """What is wrong with the query's brackets and quotes; None where each has its partner."""
+    open_: list[str] = []
+    for match in _TOKEN.finditer(query):
+        kind, piece = match.lastgroup, match.group()
+        # Only a string in backquotes may go over the end of its line.
+        if piece in ("'", '"', "`") or (kind == "text" and piece[0] != "`" and "\n" in piece):
+            return f"has a {piece[0]} that nothing closes"
+        if kind == "sign" and piece in _CLOSES:
+            open_.append(piece)
+        elif kind == "sign" and piece in _OPENS:
+            if not open_:
+                return f"has a {piece} that nothing opens"
+            if open_[-1] != _OPENS[piece]:
+                return f"has a {piece} where a {_CLOSES[open_[-1]]} belongs"
+            open_.pop()
+    return f"has a {open_[-1]} that nothing closes" if open_ else None
 
 
 def matchers(pieces: list[Token]) -> list[Matcher]:

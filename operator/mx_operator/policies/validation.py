@@ -247,6 +247,17 @@ def _labels(signal: Section, read: Signal) -> None:
 
 
 def _queries(signal: Section, read: Signal) -> None:
+    broken = False
+    for key, query in (("query", read.query), ("freshnessQuery", read.freshness_query)):
+        problem = queries.unbalanced(query) if query else None
+        if problem:
+            signal.findings.error(signal.at(key), problem, "mend the PromQL expression")
+            broken = True
+    if not broken:
+        _whole_queries(signal, read)
+
+
+def _whole_queries(signal: Section, read: Signal) -> None:
     for key, query in (("query", read.query), ("freshnessQuery", read.freshness_query)):
         echo = queries.echoed(query) if query else None
         if echo:

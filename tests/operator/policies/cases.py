@@ -97,6 +97,27 @@ BAD = [
         "signals[1].name",
         "there twice",
     ),
+    Bad(
+        "a parenthesis too few",
+        put("signals.0.query", "max by (k8s_pod_ip) (mx_source_load"),
+        "signals[0].query",
+        "has a ( that nothing closes",
+        by_schema=False,
+    ),
+    Bad(
+        "a string without its end",
+        put("signals.0.query", 'mx_source_load{cluster="a}'),
+        "signals[0].query",
+        'has a " that nothing closes',
+        by_schema=False,
+    ),
+    Bad(
+        "a brace too many in the freshness query",
+        put("signals.0.freshnessQuery", "timestamp(mx_source_load})"),
+        "signals[0].freshnessQuery",
+        "has a } where a ) belongs",
+        by_schema=False,
+    ),
     Bad("the echo as a signal", put("signals.0.query", "mx_p2p_source_load"), "signals[0].query", "repeats the stored"),
     Bad(
         "the echo inside an expression",
