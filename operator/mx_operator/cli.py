@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.metadata
 import os
 import sys
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NoReturn
 
 import mx_wire
 from mx_operator.policies import Limits, PolicyError, read_policies
@@ -19,7 +20,7 @@ sources with headroom. It never keeps a source alive: it writes only within a wi
 itself, and only what a fresh sample says.
 """
 _EPILOG: Final = """\
-Every option is also an environment variable, given in brackets; a flag goes before the variable.
+Where a variable is given in brackets, it is the same as the flag; a flag goes before the variable.
 
   mx-operator check policy.yaml            is it right, and what will it do
   mx-operator plan policy.yaml             one cycle without writing: every source, and why
@@ -74,11 +75,20 @@ def _complain(error: PolicyError) -> None:
         print(f"mx-operator: {error.subject}: {finding}", file=sys.stderr)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"mx-operator: {message}: see {self.prog} --help\n")
+
+
 def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     """The command line, its defaults from the environment."""
-    made = argparse.ArgumentParser(
+    made = _Parser(
         "mx-operator", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    version = f"mx-operator {importlib.metadata.version('mx-source-load')}"
+    made.add_argument("--version", action="version", version=version)
     commands = made.add_subparsers(required=True, metavar="COMMAND")
     _run(commands.add_parser("run", help="run until told to stop"), environment)
     for name, command, words in (

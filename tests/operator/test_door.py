@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import pathlib
 import signal
+import socket
 import sys
 import urllib.error
 import urllib.request
@@ -119,6 +121,48 @@ def test_without_a_file_and_without_a_cluster_both_ways_out_are_named(
     monkeypatch.delenv("MX_OPERATOR_POLICY", raising=False)
     assert main(["run", "--listen", "127.0.0.1:0"]) == 2
     assert "--policy FILE" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_one_line_that_names_the_flag(file: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["run", "--policy", str(file), "--listen", address, "--log-level", "error"]) == 2
+    assert capsys.readouterr().err == (
+        f"mx-operator: --listen {address}: address already in use: choose another HOST:PORT\n"
+    )
+
+
+def test_plan_says_host_and_cause_of_what_cannot_be_reached(
+    file: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", str(file)]) == 1
+    said = capsys.readouterr().out
+    assert "Unreachable: signal load: 127.0.0.1:9: Connection refused\n" in said
+    assert "Pool" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "the following arguments are required: COMMAND: see mx-operator --help"),
+        (["run", "--polcy", "x"], "unrecognized arguments: --polcy x: see mx-operator --help"),
+        (["check"], "the following arguments are required: FILE: see mx-operator check --help"),
+    ],
+)
+def test_arguments_that_are_none_are_one_line(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"mx-operator: {complaint}\n"
+
+
+def test_it_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"mx-operator {importlib.metadata.version('mx-source-load')}\n"
 
 
 def get(port: int, path: str) -> tuple[int, str]:

@@ -13,10 +13,11 @@ from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3 import Retry
 
 from mx_operator.core.joins import Index, index
+from mx_operator.policies import endpoints
 from mx_operator.policies.spec import PartialResponse, Prometheus, Signal
 from mx_operator.prometheus import queries
 from mx_operator.prometheus.credentials import credentials
-from mx_operator.prometheus.errors import PrometheusError
+from mx_operator.prometheus.errors import PrometheusError, cause
 from mx_operator.prometheus.sessions import Session, said
 
 #: Series of one signal; above it something is wrong with the query.
@@ -87,7 +88,8 @@ class HttpSignal:
         except PrometheusApiClientException as error:
             raise _refused(str(error)) from error
         except requests.RequestException as error:
-            raise PrometheusError("Unreachable", _plain(error)) from error
+            where = endpoints.host_port(self._prometheus.url)
+            raise PrometheusError("Unreachable", f"{where}: {cause(error)}") from error
         except OSError as error:  # requests' word for a CA or client certificate that cannot be read
             raise PrometheusError("Configuration", _plain(error)) from error
         except (KeyError, ValueError, TypeError) as error:

@@ -46,7 +46,7 @@ async def serving(
         The address in use, `host:port`.
 
     Raises:
-        OSError: The address cannot be used.
+        OSError: The address cannot be used; its text names the flag and the mend.
     """
     app = web.Application()
     app.add_routes(
@@ -61,7 +61,11 @@ async def serving(
     await runner.setup()
     try:
         site = web.TCPSite(runner, *address)
-        await site.start()
+        try:
+            await site.start()
+        except (OSError, UnicodeError) as error:  # the latter: a name that cannot be one
+            why = (getattr(error, "strerror", None) or str(error)).rsplit("): ")[-1]
+            raise OSError(f"--listen {address[0]}:{address[1]}: {why}: choose another HOST:PORT") from error
         host, port = runner.addresses[0][:2]
         yield f"{host}:{port}"
     finally:
