@@ -56,6 +56,9 @@ def all_of(*changes: Callable[[Spec], object]) -> Callable[[Spec], None]:
     return change
 
 
+_FRESHNESS = put("signals.0.freshnessQuery", "timestamp(mx_source_load)")
+
+
 @dataclasses.dataclass(frozen=True)
 class Bad:
     """A change that makes the policy unusable.
@@ -99,14 +102,14 @@ BAD = [
     ),
     Bad(
         "a parenthesis too few",
-        put("signals.0.query", "max by (k8s_pod_ip) (mx_source_load"),
+        all_of(put("signals.0.query", "max by (k8s_pod_ip) (mx_source_load"), _FRESHNESS),
         "signals[0].query",
         "has a ( that nothing closes",
         by_schema=False,
     ),
     Bad(
         "a string without its end",
-        put("signals.0.query", 'mx_source_load{cluster="a}'),
+        all_of(put("signals.0.query", 'mx_source_load{cluster="a}'), _FRESHNESS),
         "signals[0].query",
         'has a " that nothing closes',
         by_schema=False,
