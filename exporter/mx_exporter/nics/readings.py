@@ -92,20 +92,22 @@ class PortReader:
             return None
         bytes_per_second, speed = rate
         if device.link_layer == "Ethernet" and speed in _PLACEHOLDERS:
-            known = self._interface_speed(device, base)
+            known = self._interface_speed(device, base, device.rails)
             if known is None:
                 faults.append(("rate", "placeholder"))
-                return None
-            bytes_per_second = known
+            return known
         return bytes_per_second * device.rails
 
-    def _interface_speed(self, device: Device, base: str) -> float | None:
+    def _interface_speed(self, device: Device, base: str, rails: int) -> float | None:
+        """Bytes a second of all rails together, as the interface says; None when it says none."""
         own = self._tree.text(f"{base}/gid_attrs/ndevs/0")
         names = (own,) if own else netdevs(self._tree, device.name)
         if len(names) != 1 or "/" in names[0]:
             return None  # two interfaces on one function: which is this port's is not known
         speed = parse_integer(self._tree.text(f"class/net/{names[0]}/speed"))
-        return speed * _MEGABIT if speed is not None and speed > 0 else None
+        if self._tree.exists(f"class/net/{names[0]}/bonding"):
+            rails = 1  # a bond's speed is that of all its ports
+        return speed * _MEGABIT * rails if speed is not None and speed > 0 else None
 
     def _counts(self, port: PortId, identity: str, base: str) -> tuple[ByteCounters | None, Count, Count]:
         known = self._rows.get((port, identity))

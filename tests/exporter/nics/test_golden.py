@@ -144,6 +144,17 @@ def test_what_a_driver_presets_is_no_rate_where_the_interface_says_none(
     assert 'reason="rate_placeholder"' in page
 
 
+def test_the_speed_of_a_bond_is_that_of_all_its_ports_already(tmp_path: pathlib.Path) -> None:
+    """Two ports of 40 Gb/s Ethernet, whose rate looks like a preset one, are 80 Gb/s and not twice as much."""
+    node = nodes.bond(tmp_path)
+    node.write("class/infiniband/mlx5_bond_1/ports/1/rate", "40 Gb/sec (4X QDR)")
+    node.write("class/infiniband/mlx5_bond_1/ports/1/gid_attrs/ndevs/0", "bond0")
+    node.write("class/net/bond0/speed", "80000")
+    looking = Looking(node)
+    looking.tick()
+    assert list(values(looking.page(), "hw_network_bandwidth_limit_bytes_per_second").values()) == [10e9]
+
+
 def test_a_device_whose_ports_cannot_be_listed_is_no_absent_one(tmp_path: pathlib.Path) -> None:
     node = Node(tmp_path)
     for i in range(2):
