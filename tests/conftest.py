@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import os
 import pathlib
 from collections.abc import Iterator
@@ -48,20 +49,17 @@ def _left_out(item: pytest.Item) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out: dict[str, int] = {}
     for item in items:
         if reason := _left_out(item):
             item.add_marker(pytest.mark.skip(reason=reason))
-            left_out[reason] = left_out.get(reason, 0) + 1
-    config.stash[_LEFT_OUT] = left_out
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for reason, count in sorted(config.stash.get(_LEFT_OUT, {}).items()):
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each reason why tests were left out; from their reports, which come from other processes, too."""
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
+    reasons = collections.Counter(why[2].removeprefix("Skipped: ") for why in skipped if isinstance(why, tuple))
+    for reason, count in sorted(reasons.items()):
         terminalreporter.write_line(f"left out: {count} test{'s' * (count > 1)}: {reason}")
-
-
-_LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 @pytest.fixture(params=["debian", "3"])

@@ -37,7 +37,7 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"mx-lab: {message}\n")
+        self.exit(2, f"mx-lab: {message}: see {self.prog} --help\n")
 
 
 def parser() -> argparse.ArgumentParser:

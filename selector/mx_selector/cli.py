@@ -165,7 +165,7 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"mx-select: {message}\n")
+        self.exit(2, f"mx-select: {message}: see {self.prog} --help\n")
 
 
 def _whole(text: str, least: int) -> int:

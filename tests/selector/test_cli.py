@@ -259,7 +259,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(server: str) -> None:
 def test_argparse_refuses_the_rest(argv: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(argv)
-    assert (ended.value.code, capsys.readouterr().err) == (2, f"mx-select: {line}\n")
+    prog = " ".join(["mx-select", *argv[:1]])
+    assert (ended.value.code, capsys.readouterr().err) == (2, f"mx-select: {line}: see {prog} --help\n")
 
 
 def test_a_token_that_is_not_there_yet_is_none_where_the_environment_names_it(

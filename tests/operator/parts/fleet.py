@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.server
-import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 
 import mx_wire
 from mx_operator.core.marks import mark, nonce_of
+from tests.operator.parts.pages import serving_pages
 
 READY = mx_wire.SourceStatus.SOURCE_STATUS_READY
 
@@ -39,29 +38,9 @@ class Loads:
         return "".join(f'mx_source_load{{k8s_pod_ip="10.0.0.{n}",gpu=""}} {load}\n' for n, load in enumerate(self.now))
 
 
-@contextlib.contextmanager
-def serving_page(loads: Loads) -> Iterator[int]:
-    """Serve the page; yields its port."""
-
-    class Page(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = loads.page().encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+def serving_page(loads: Loads) -> contextlib.AbstractContextManager[int]:
+    """Serve the page as an exporter does; gives its port."""
+    return serving_pages({"/metrics": loads.page})
 
 
 class Forwarder(mx_wire.P2pServiceServicer):

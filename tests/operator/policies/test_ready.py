@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import http.server
 import pathlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,6 +14,7 @@ from mx_operator.core.planning import Decision
 from mx_operator.core.targets import State
 from mx_operator.policies import Mode, SourceLoadPolicy, read_policies
 from tests.operator.parts.mx import FakeMx, serving
+from tests.operator.parts.pages import serving_pages
 from tests.operator.parts.running import cycles, running, until
 from tests.parts.prometheus import Prometheus, debian, prometheus, version_3
 
@@ -28,31 +26,6 @@ def _ready(name: str) -> SourceLoadPolicy:
     (policy,), warnings = read_policies(READY / f"{name}.yaml")
     assert warnings == ()
     return policy
-
-
-@contextlib.contextmanager
-def _pages(pages: Mapping[str, Callable[[], str]]) -> Iterator[str]:
-    """Serve pages by path; yields host:port."""
-
-    class Page(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = pages[self.path]().encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def _job(address: str, path: str, labels: Mapping[str, str], honor: bool = False) -> dict[str, Any]:
@@ -180,7 +153,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         **{path: {"namespace": "monitoring", "pod": f"node-exporter-{path[1:]}"} for path in NODES},
     }
     pages = {"/exporter": _exporter_page, "/exporter-again": _exporter_page, "/kube-state": _kube_state_page}
-    with _pages(pages | ENGINES | NODES) as address:
+    with serving_pages(pages | ENGINES | NODES) as port:
+        address = f"127.0.0.1:{port}"
         folder = tmp_path_factory.mktemp("prometheus")
         with prometheus(folder, binary=binary, config=_scraped(address, pods)) as running_server:
             running_server.wait_for("count_over_time(node_infiniband_port_data_received_bytes_total[30s]) >= 3", 6)
