@@ -52,6 +52,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if reason := _left_out(item):
             item.add_marker(pytest.mark.skip(reason=reason))
+        if LONG and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(900))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

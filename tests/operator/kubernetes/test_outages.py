@@ -27,6 +27,7 @@ def _still_runs(operator: Running, *names: str) -> None:
     assert operator.longest_pause() < 5
 
 
+@pytest.mark.timeout(400 if LONG else 120)
 def test_an_api_server_that_stops_and_comes_back(cluster: Cluster) -> None:
     """Minutes of it in the long run."""
     cluster.create("fleet")
