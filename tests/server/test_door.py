@@ -83,7 +83,8 @@ async def test_the_door_says_where_it_listens_and_ends_on_a_signal(started: Proc
         (["--max-message-bytes", "99999999999"], {}, "--max-message-bytes 99999999999: give 1024 to 2147483647"),
         (["--tls-cert", "/none.crt", "--tls-key", "/none.key"], {}, "/none.crt: No such file"),
         (["--tls-cert", __file__, "--tls-key", __file__], {}, "no certificate with its key"),
-        (["--backend", "redis", "--redis-url", "redis://r?colour=red"], {}, "--redis-url"),
+        (["--backend", "redis", "--redis-url", "redis://r?colour=red"], {}, "--redis-url: unknown parameter 'colour'"),
+        (["--backend", "redis", "--redis-url", "redis://[::1"], {}, "--redis-url: Invalid IPv6 URL"),
         (["--backend", "redis", "--redis-url", "redis://r/main"], {}, "--redis-url: 'main' is no database number"),
         (
             ["--backend", "redis"],

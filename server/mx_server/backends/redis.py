@@ -54,8 +54,8 @@ class RedisBackend:
     name = "redis"
 
     def __init__(self, url: str, prefix: str = "mx-source-load", connect_timeout: float = 2.0) -> None:
-        _check_database(url)
         try:
+            _check_database(url)
             pool = aioredis.BlockingConnectionPool.from_url(
                 url,
                 max_connections=_CONNECTIONS,
@@ -67,7 +67,10 @@ class RedisBackend:
                 retry_on_error=[LostConnection],
             )
             pool.make_connection()  # type: ignore[no-untyped-call]  # refuses what a URL's query says and nobody knows
-        except (ValueError, TypeError) as error:
+        except TypeError as error:  # from the connection's constructor, which takes the query's parameters
+            unknown = str(error).rpartition("argument ")[2] or str(error)
+            raise BadSetting(f"--redis-url: unknown parameter {unknown}: leave it out") from error
+        except ValueError as error:
             raise BadSetting(f"--redis-url: {error}") from error
         self._redis: Any = aioredis.Redis(connection_pool=pool)
         self._prefix = f"{{{prefix}}}"
@@ -162,7 +165,7 @@ def _check_database(url: str) -> None:
     parts = urllib.parse.urlsplit(url)
     name = parts.path.strip("/")
     if parts.scheme in ("redis", "rediss") and name and not (name.isascii() and name.isdigit()):
-        raise BadSetting(f"--redis-url: {name!r} is no database number, such as 0")
+        raise ValueError(f"{name!r} is no database number, such as 0")
 
 
 def _rows(heads: list[bytes], states: list[bytes]) -> Iterator[Row]:
