@@ -177,18 +177,20 @@ class _Interrupts:
     """SIGINT and SIGTERM cancel the run, so that everything started is stopped; asked again later, it ends at once.
 
     A second signal within two seconds is the same wish (`timeout` and shells send it to the process and to its group),
-    and raised into the middle of stopping it would leave things behind.
+    and raised into the middle of stopping it would leave things behind. The handlers are Python's own, not the loop's,
+    which would give them up when it closes, before everything is over.
     """
 
-    def __init__(self, task: asyncio.Task[object]) -> None:
-        self._task, self._first = task, 0.0
+    def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[object]) -> None:
+        self._loop, self._task, self._first = loop, task, 0.0
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._asked)
+            signal.signal(number, self._asked)
 
-    def _asked(self) -> None:
+    def _asked(self, *_: object) -> None:
         if not self._first:
             self._first = time.monotonic()
-            self._task.cancel()
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it is over anyway
+                self._loop.call_soon_threadsafe(self._task.cancel)
         elif time.monotonic() - self._first > _SAME_WISH:
             print("mx-lab: ended at once; its temporary folder is left", file=sys.stderr, flush=True)
             os._exit(130)  # the kernel ends the children with us
@@ -199,7 +201,7 @@ async def _until_signalled(
 ) -> running.Outcome:
     task = asyncio.current_task()
     assert task is not None
-    _Interrupts(task)
+    _Interrupts(asyncio.get_running_loop(), task)
     return await running.run(settings, display, say, finished)
 
 
@@ -220,6 +222,9 @@ def main(argv: list[str] | None = None) -> int:
             tell = functools.partial(_tell, console, settings)
             outcome = asyncio.run(_until_signalled(settings, display, say, tell))
     except (KeyboardInterrupt, asyncio.CancelledError):
+        # At its very end Python gives its handlers up; what comes then would change the exit status.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         print("mx-lab: interrupted; everything is stopped", file=sys.stderr)
         return 130
     except ProcessError as error:

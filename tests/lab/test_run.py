@@ -129,15 +129,18 @@ def running(tmp_path: pathlib.Path) -> Iterator[tuple[Process, str]]:
         yield process, marker
 
 
-@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 3], ids=str)
+@pytest.mark.parametrize(
+    "numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 30], ids=["INT", "TERM", "INT again and again"]
+)
 def test_interrupted_it_stops_everything_and_says_so(
     running: tuple[Process, str], numbers: list[signal.Signals]
 ) -> None:
     """`timeout` and shells signal a process and its group: one wish may come several times."""
     process, marker = running
     for number in numbers:
-        os.kill(process.pid, number)
-        time.sleep(0.05)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+        time.sleep(0.03)
     assert process.wait(20) == 130
     assert "interrupted; everything is stopped" in process.output
     assert children_of(marker) == []
